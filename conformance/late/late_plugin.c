@@ -13,6 +13,10 @@
  * once, and again when scalars change. In such a workspace the bytes after those of cpu are counters: an
  * execution fails unless they are zero or as the previous execution with equal scalars left them.
  *
+ * Collectives run when their stream reaches them, too, and wait for those of the other ranks, which are
+ * processes of their own with queues of their own. So each rank must force all of its own calls before it
+ * waits for another rank in any other way.
+ *
  * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
  * -EIO.
  */
@@ -200,6 +204,7 @@ PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
+PLAIN(all_reduce_norm, comm) PLAIN(all_to_all, comm)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -250,6 +255,10 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	ONE(penalize); ONE(logprobs); ONE(mask_logits); ONE(quant_fp8w); BOTH(gemm_fp8w); ONE(mla_append);
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
 	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
-	BOTH(attn_variant); BOTH(mla_decode);
+	BOTH(attn_variant); BOTH(mla_decode); ONE(all_reduce_norm); ONE(all_to_all);
+	impl.comm_open = base->comm_open;
+	impl.comm_error = base->comm_error;
+	impl.comm_abort = base->comm_abort;
+	impl.comm_close = base->comm_close;
 	return abi_version == CAIRN_ABI_VERSION ? &impl : NULL;
 }

@@ -15,7 +15,7 @@
 
 /* The functions offered, without the prefix cairn_. */
 #define CAIRN_OFFERED(F) \
-	F(error) F(last_error) \
+	F(error) F(last_error) F(all_reduce_norm_check) F(all_to_all_check) \
 	F(argmax_check) F(attn_bsr_check) F(attn_bsr_check_shape) F(attn_bwd_check) \
 	F(attn_bwd_check_shape) F(attn_dense_check) \
 	F(attn_dense_check_shape) F(attn_fp8_check) F(attn_fp8_check_shape) F(attn_quant_check) \

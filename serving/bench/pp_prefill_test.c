@@ -73,7 +73,7 @@ static void be_other_rank(const struct cairn_common_options *o, struct cairn_tp 
 	struct cairn_session session = { 0 };
 
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
-	if (open_model(&session, o, tp, s) || cairn_tp_follow(tp, session.model, NULL))
+	if (open_model(&session, o, tp, s) || cairn_tp_follow(tp, session.model, NULL, NULL))
 		cairn_tp_fail(tp);
 	_exit(0);
 }

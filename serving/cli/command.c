@@ -573,15 +573,22 @@ double cairn_session_peak_gbps(const struct cairn_session *s)
 	return s->impl.device_info(&info) ? 0 : cairn_peak_gbps(info.name);
 }
 
-/* Writes the name of the table, with what decides which operations it runs. */
-static void name_table(const struct cairn_session *s, enum cairn_decode_path path, char *name, size_t len)
+void cairn_session_table(const struct cairn_session *s, enum cairn_decode_path path, char *name, size_t len)
 {
-	snprintf(name, len, "%s%s%s%s%s%s%s", s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
+	const struct cairn_model *by_rows = s->has_context ? s->context : s->is_context ? s->model : NULL;
+	int has_ring = by_rows && by_rows->exchange != CAIRN_EXCHANGE_HEADS;
+	char ranks[32] = "";
+
+	if (s->ranks > 1)
+		snprintf(ranks, sizeof(ranks), ":%s%d%s%s", s->is_pipeline ? "pp" : s->has_context ? "tp+cp" :
+			 s->is_context ? "cp" : "tp", s->ranks, has_ring ? "-" : "",
+			 has_ring ? cairn_exchange_names[by_rows->exchange] : "");
+	snprintf(name, len, "%s%s%s%s%s%s%s%s", s->impl.name, path == CAIRN_DECODE_AUTO ? "" : ":",
 		 path == CAIRN_DECODE_AUTO ? "" : cairn_decode_path_names[path],
 		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : ":",
 		 s->weights == CAIRN_WEIGHTS_PLAIN ? "" : cairn_weights_names[s->weights],
 		 s->kv == CAIRN_KV_PLAIN ? "" : ":kv-",
-		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv]);
+		 s->kv == CAIRN_KV_PLAIN ? "" : cairn_kv_names[s->kv], ranks);
 }
 
 static int check_parts(const struct cairn_session *s, const struct cairn_nano_plans *plans)
@@ -600,17 +607,19 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 	struct cairn_device_info info = { .size = sizeof(info) };
 	char table[128];
 	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table,
-					    .kernels = cairn_kernel_digest(), .ranks = 1 };
+					    .kernels = cairn_kernel_digest() };
 
 	if (!path)
 		return NULL;
-	name_table(s, CAIRN_DECODE_AUTO, table, sizeof(table));
+	cairn_session_table(s, CAIRN_DECODE_AUTO, table, sizeof(table));
 	if (s->impl.device_info(&info))
 		info.name[0] = 0;
 	if (!cairn_plan_engine_open(&s->plans, path, &s->model->config, &here) &&
 	    !check_parts(s, cairn_plan_engine_plans(s->plans)))
 		return cairn_plan_engine_plans(s->plans);
-	fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command, cairn_last_error());
+	if (!s->rank)
+		fprintf(stderr, "cairn %s: --plan: %s; passes run sequentially\n", command,
+			cairn_last_error());
 	cairn_clear_error();
 	cairn_plan_engine_close(s->plans);
 	s->plans = NULL;
@@ -621,22 +630,16 @@ void cairn_session_record(const struct cairn_session *s, enum cairn_decode_path 
 			  char *json, size_t len)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
-	const struct cairn_model *by_rows = s->has_context ? s->context : s->is_context ? s->model : NULL;
-	int has_ring = by_rows && by_rows->exchange != CAIRN_EXCHANGE_HEADS;
-	char table[128], ranks[32] = "";
+	char table[128];
 
-	if (s->ranks > 1)
-		snprintf(ranks, sizeof(ranks), ":%s%d%s%s", s->is_pipeline ? "pp" : s->has_context ? "tp+cp" :
-			 s->is_context ? "cp" : "tp", s->ranks, has_ring ? "-" : "",
-			 has_ring ? cairn_exchange_names[by_rows->exchange] : "");
 	if (s->impl.device_info(&info))
 		memset(&info, 0, sizeof(info));
 	if (sm_mhz > 0)
 		info.clock_mhz = (int32_t)(sm_mhz + 0.5);
-	name_table(s, path, table, sizeof(table));
+	cairn_session_table(s, path, table, sizeof(table));
 	snprintf(json, len,
-		 "\"impl\":\"%s%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
+		 "\"impl\":\"%s\",\"impl_version\":\"%s\",\"sm_mhz\":%d,\"gpu\":\"%s\","
 		 "\"driver\":\"%s\",\"source\":\"%s\"",
-		 table, ranks, s->impl.version, info.clock_mhz, info.name, info.driver,
+		 table, s->impl.version, info.clock_mhz, info.name, info.driver,
 		 cairn_source_digest());
 }

@@ -187,9 +187,15 @@ int cairn_config_option(const char *model, const char *shape, struct cairn_model
 /* Makes random weights of a published shape; there is no tokenizer. */
 int cairn_session_shape(struct cairn_session *s, const char *shape, uint64_t seed);
 /*
+ * Writes the name of the session's table, with what decides which operations it runs and how fast: the path
+ * of decoding, the forms of weights and cache, and the ranks, as "cuda:fp8:tp2".
+ */
+void cairn_session_table(const struct cairn_session *s, enum cairn_decode_path path, char *name, size_t len);
+/*
  * Reads plans of nano-batches for the loaded model from a plan file or a folder of them (plan_engine.h), for
  * struct cairn_engine_options. path NULL: returns NULL. Returns NULL, too, if the plans are refused; standard
- * error then has the reason, after the name of the command, and passes run sequentially.
+ * error then has the reason, after the name of the command, and passes run sequentially. Of several ranks,
+ * all read the plans, and rank 0 tells the reason.
  */
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);

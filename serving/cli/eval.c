@@ -348,7 +348,7 @@ int cairn_cmd_eval(int argc, char **argv)
 	if (!ret)
 		ret = cairn_ranks_fork(&tp, &ev.opt.common);
 	if (tp && cairn_tp_rank(tp))
-		return cairn_session_follow(&ev.opt.common, tp, NULL, 0, "eval");
+		return cairn_session_follow(&ev.opt.common, tp, NULL, 0, NULL, "eval");
 	if (!ret)
 		ret = cairn_session_start_rank(&ev.s, &ev.opt.common, tp, NULL, 0);
 	if (!ret)

@@ -119,7 +119,8 @@ static const char usage[] =
 	"                        many passes; auto: as many as measured times ask for (1)\n"
 	"  --no-graphs           launch operations one by one instead of as CUDA graphs\n"
 	"  --plan PATH           run passes as nano-batches by this plan file of `cairn search`, or by the\n"
-	"                        one for this GPU and model in this folder, where it was measured to gain\n"
+	"                        one for this GPU and model in this folder, where it was measured to gain;\n"
+	"                        with --tp N, by one for N ranks; excludes --cp and --pp\n"
 	"  --json FILE           append a bench record to FILE\n"
 	"\n"
 	"Exit status: 0 success, 1 the engine failed or the logits were NaN, 2 bad usage or input.\n";
@@ -606,7 +607,7 @@ int cairn_cmd_generate(int argc, char **argv)
 	if (!ret)
 		ret = cairn_ranks_fork(&tp, &o.common);
 	if (tp && cairn_tp_rank(tp))
-		return cairn_session_follow(&o.common, tp, o.shape, (uint64_t)o.seed, "generate");
+		return cairn_session_follow(&o.common, tp, o.shape, (uint64_t)o.seed, o.plan, "generate");
 	if (!ret)
 		ret = prepare(&s, &o, &ids, &num_ids, &slices, &e, tp, &constraint);
 	if (!ret) {

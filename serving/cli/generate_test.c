@@ -10,6 +10,7 @@
 #include "serving/cli/command.h"
 #include "serving/plan/plan_engine.h"
 #include "serving/template/chat_template.h"
+#include "serving/model/model_graph.h"
 #include "serving/model/model_test.h"
 
 #define MAX_ARGS	16
@@ -111,45 +112,66 @@ static void answers(struct cairn_test *t, const char *table)
 	}
 }
 
-/* A plan for decoding passes of the embedded model runs them, and the answers stay the same. */
-static void plan_taken(struct cairn_test *t)
+/* Writes a plan for decoding passes of the embedded model, in the share of one of `ranks` ranks. */
+static int write_plan(struct cairn_test *t, int ranks, const char *path)
 {
-	static const char *const ops[] = { "qkv", "attn", "o", "gate_up", "down" };
 	struct cairn_plan_file_entry entry = {
 		.rows = 8, .decode_eighths = 8, .context = 16, .nanos = 2, .cuts = { 4 }, .decode = { 4, 4 },
 		.sequential_ms = 3, .predicted_ms = 2, .measured_sequential_ms = 3, .measured_ms = 2,
 	};
-	struct cairn_plan_file file = { .impl = "cpu", .ranks = 1, .sms = 2, .entries = &entry,
-					.num_entries = 1 };
+	struct cairn_plan_file file = { .ranks = ranks, .sms = 2, .entries = &entry, .num_entries = 1 };
 	struct cairn_device_info info = { .size = sizeof(info) };
 	struct cairn_search_pipeline pipeline;
 	struct cairn_model_config config;
 	struct cairn_impl impl;
-	char out[16384], path[PATH_MAX], dir[PATH_MAX + 32];
+	char dir[PATH_MAX + 32];
+	int32_t kv_shares;
 
 	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	if (open_table(t, "cpu", &impl) || !EXPECT(t, impl.device_info(&info) == 0) ||
-	    !EXPECT(t, cairn_model_config_load(dir, &config) == 0 &&
-		    cairn_search_pipeline(&pipeline, &config, 1) == 0))
-		return;
+	    !EXPECT(t, cairn_model_config_load(dir, &config) == 0) ||
+	    !EXPECT(t, ranks < 2 || cairn_model_share_config(&config, dir, ranks, &kv_shares) == 0) ||
+	    !EXPECT(t, cairn_search_pipeline(&pipeline, &config) == 0))
+		return -1;
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
+	snprintf(file.impl, sizeof(file.impl), ranks > 1 ? "cpu:tp%d" : "cpu", ranks);
 	snprintf(file.kernels, sizeof(file.kernels), "%s", cairn_kernel_digest());
 	memcpy(file.shape, pipeline.shape, sizeof(file.shape));
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < 2 * pipeline.num_ops; i++) {
 		struct cairn_plan_file_part *p = &entry.parts[entry.num_parts++];
 
 		*p = (struct cairn_plan_file_part){ .nano = i % 2, .start = 0.1 * i, .r = 0.5,
 						    .how = CAIRN_SEARCH_STREAMS, .sms = 2 };
-		snprintf(p->op, sizeof(p->op), "%s", ops[i / 2]);
+		memcpy(p->op, pipeline.ops[i / 2].name, sizeof(p->op));
 	}
-	snprintf(path, sizeof(path), "%s/taken.json", cairn_tmpdir(t));
-	EXPECT(t, cairn_plan_file_write(&file, path) == 0);
+	return EXPECT(t, cairn_plan_file_write(&file, path) == 0) ? 0 : -1;
+}
+
+/* A plan runs passes, of one rank and of two, and the answers stay the same. */
+static void plan_taken(struct cairn_test *t)
+{
+	static const char *const ranks[] = { "1", "2" };
+	char out[16384], path[PATH_MAX];
+
+	for (int i = 0; i < 2; i++) {
+		snprintf(path, sizeof(path), "%s/taken%d.json", cairn_tmpdir(t), i);
+		if (write_plan(t, i + 1, path))
+			return;
+		EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan",
+				path, "--batch", "8", "--decode", "unfused", "--tp", ranks[i],
+				"--collective-timeout", "60") == 0);
+		EXPECT_CONTAINS(t, out, "\n47\n");
+		EXPECT_CONTAINS(t, out, " steps as nano-batches\n");
+		if (!EXPECT(t, !strstr(out, "\n0 of ") && !strstr(out, "sequentially")))
+			cairn_note(t, "%s", out);
+	}
+	/* two ranks refuse a plan of one by name, once, and run sequentially */
+	snprintf(path, sizeof(path), "%s/taken0.json", cairn_tmpdir(t));
 	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan", path,
-			"--batch", "8", "--decode", "unfused") == 0);
+			"--tp", "2", "--collective-timeout", "60") == 0);
+	EXPECT_CONTAINS(t, out, "taken0.json: ranks: the plan is for 1, not for 2; passes run sequentially");
+	EXPECT(t, !strstr(strstr(out, "--plan: ") ? strstr(out, "--plan: ") + 1 : "", "--plan: "));
 	EXPECT_CONTAINS(t, out, "\n47\n");
-	EXPECT_CONTAINS(t, out, " steps as nano-batches\n");
-	if (!EXPECT(t, !strstr(out, "\n0 of ") && !strstr(out, "sequentially")))
-		cairn_note(t, "%s", out);
 }
 
 /* A plan that cannot be used is named once, and the answer is the same. */

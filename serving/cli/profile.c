@@ -7,8 +7,8 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
-#include "serving/cli/command.h"
 #include "serving/cli/commands.h"
+#include "serving/cli/session_ranks.h"
 
 static const char usage[] =
 	"usage: cairn profile --model DIR | --shape NAME --out FILE [OPTION]...\n"
@@ -20,8 +20,11 @@ static const char usage[] =
 	"  --out FILE       where to write the rows\n"
 	"  --impl NAME|PATH the table (cuda if there is a GPU, else cpu)\n"
 	"  --device N       CUDA device (0)\n"
+	"  --tp N           the share of one of N ranks, on CUDA devices --device and up, and their sums,\n"
+	"                   alone and beside products; all ranks take the times of rank 0 (1)\n"
 	"  --short          fewer measurements, within 80 seconds instead of four minutes\n"
-	"  --ops LIST       only these operations, as qkv,gate_up,attn; attn is attention (all)\n"
+	"  --ops LIST       only these operations, as qkv,gate_up,attn; attn is attention, all_reduce the\n"
+	"                   sum of the ranks (all)\n"
 	"  --rows LIST      rows of products alone (128 to 2048 by 128; short: fewer)\n"
 	"  --batches LIST   decoding requests of attention alone (96,192,384,768;\n"
 	"                   short: 192,384,768)\n"
@@ -38,13 +41,15 @@ static const char usage[] =
 enum { NUM_LISTS = 6 };
 
 struct command {
-	const char *impl, *model, *shape, *out, *ops, *lists[NUM_LISTS];
-	int64_t device, seconds;
+	struct cairn_common_options common;	/* only impl, model, device and tp */
+	const char *shape, *out, *ops, *lists[NUM_LISTS];
+	int64_t seconds;
 	float alone_s, pair_s;			/* negative: not given */
 	int how, is_short;
+	struct cairn_model_config config;	/* of the whole model */
 	struct cairn_session session;
 	struct profile_options opt;
-	FILE *file;
+	FILE *file;				/* NULL: this rank writes nothing */
 };
 
 static int write_row(void *ctx, const char *name, const char *members, double sm_mhz)
@@ -52,6 +57,8 @@ static int write_row(void *ctx, const char *name, const char *members, double sm
 	struct command *c = ctx;
 	char record[512];
 
+	if (!c->file)
+		return 0;
 	cairn_session_record(&c->session, CAIRN_DECODE_AUTO, isnan(sm_mhz) ? 0 : sm_mhz, record,
 			     sizeof(record));
 	fprintf(c->file, "{\"v\":1,\"op\":\"interference\",\"case\":\"%s\",\"ok\":true,%s,%s}\n", name,
@@ -78,14 +85,12 @@ static int take_lists(struct command *c)
 	return 0;
 }
 
-static int run_profile(struct command *c)
+/* Takes the options, before ranks are forked, which have the same ones. */
+static int prepare(struct command *c)
 {
 	static const enum cairn_search_how hows[] = { 0, CAIRN_SEARCH_STREAMS, CAIRN_SEARCH_PRIORITY,
 						      CAIRN_SEARCH_GREEN };
-	const struct profile_sink sink = { write_row, c };
-	struct cairn_model_config config;
-	struct profile_result result;
-	int ret;
+	struct cairn_model_config share;
 
 	c->opt = c->is_short ? profile_short : profile_full;
 	c->opt.ops = c->ops;
@@ -97,15 +102,27 @@ static int run_profile(struct command *c)
 	if (c->seconds)
 		c->opt.limit_s = (double)c->seconds;
 	CAIRN_TRY(take_lists(c));
-	CAIRN_TRY(cairn_config_option(c->model, c->shape, &config));
-	CAIRN_TRY(cairn_session_start(&c->session, c->impl, (int)c->device));
-	c->file = fopen(c->out, "w");
-	if (!c->file)
+	CAIRN_TRY(cairn_config_option(c->common.model, c->shape, &c->config));
+	share = c->config;
+	return cairn_share_option(&c->common, c->shape, &share);
+}
+
+static int run_profile(struct command *c, struct cairn_tp *tp)
+{
+	const struct profile_sink sink = { write_row, c };
+	struct profile_result result;
+	int ret;
+
+	CAIRN_TRY(cairn_session_start_rank(&c->session, &c->common, tp, c->shape, 1));
+	c->opt.ranks = c->session.ranks;
+	c->file = c->session.rank ? NULL : fopen(c->out, "w");
+	if (!c->session.rank && !c->file)
 		return cairn_error(EIO, "--out: %s: cannot be written", c->out);
-	ret = profile_run(&c->session.impl, &config, &c->opt, &sink, &result);
-	if (fclose(c->file) && !ret)
+	ret = profile_run(&c->session.impl, &c->config, &c->opt, &sink, &result);
+	if (c->file && fclose(c->file) && !ret)
 		ret = cairn_error(EIO, "--out: %s: cannot be written", c->out);
-	CAIRN_TRY(ret);
+	if (ret || c->session.rank)
+		return ret;
 	printf("%d rows in %.1f s\n", result.num_rows, result.seconds);
 	if (result.num_late)
 		printf("%d measurements left out: the time was over\n", result.num_late);
@@ -120,13 +137,17 @@ static int run_profile(struct command *c)
 int cairn_cmd_profile(int argc, char **argv)
 {
 	static const char *const hows[] = { "all", "streams", "priority", "green", NULL };
-	struct command c = { .alone_s = -1, .pair_s = -1 };
+	struct command c = { .alone_s = -1, .pair_s = -1,
+			     .common = { .node = -1, .collective_s = CAIRN_MEASURE_S } };
+	struct cairn_tp *tp = NULL;
 	const struct cairn_option options[] = {
-		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &c.model },
+		{ .name = "model", .kind = CAIRN_OPT_TEXT, .to = &c.common.model },
 		{ .name = "shape", .kind = CAIRN_OPT_TEXT, .to = &c.shape },
 		{ .name = "out", .kind = CAIRN_OPT_TEXT, .to = &c.out },
-		{ .name = "impl", .kind = CAIRN_OPT_TEXT, .to = &c.impl },
-		{ .name = "device", .kind = CAIRN_OPT_INT, .to = &c.device, .lo = 0, .hi = 1023 },
+		{ .name = "impl", .kind = CAIRN_OPT_TEXT, .to = &c.common.impl },
+		{ .name = "device", .kind = CAIRN_OPT_INT, .to = &c.common.device, .lo = 0, .hi = 1023 },
+		{ .name = "tp", .kind = CAIRN_OPT_INT, .to = &c.common.tp, .lo = 1,
+		  .hi = CAIRN_COMM_MAX_RANKS },
 		{ .name = "short", .kind = CAIRN_OPT_FLAG, .to = &c.is_short },
 		{ .name = "ops", .kind = CAIRN_OPT_TEXT, .to = &c.ops },
 		{ .name = "rows", .kind = CAIRN_OPT_TEXT, .to = &c.lists[0] },
@@ -147,8 +168,12 @@ int cairn_cmd_profile(int argc, char **argv)
 	if (!ret && !c.out)
 		ret = cairn_error(EINVAL, "--out is required");
 	if (!ret)
-		ret = run_profile(&c);
-	cairn_session_close(&c.session);
+		ret = prepare(&c);
+	if (!ret)
+		ret = cairn_ranks_fork(&tp, &c.common);
+	if (!ret)
+		ret = run_profile(&c, tp);
+	ret = cairn_session_end_rank(&c.session, tp, ret);
 	if (!ret)
 		return CAIRN_EXIT_OK;
 	if (*cairn_last_error())

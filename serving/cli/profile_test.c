@@ -38,11 +38,40 @@ static int count_measured(const char *path, int *num)
 	return entries ? measured : -1;
 }
 
-static void end_to_end(struct cairn_test *t)
+/* tp: ranks. Two ranks share the model: their sums are part of the profile and of the plan. */
+static void plan_of(struct cairn_test *t, const char *model, const char *tp)
 {
 	char out[16384], profile[128], plan[128], rows[128];
-	struct golden g;
 	int num;
+
+	snprintf(profile, sizeof(profile), "%s/profile%s.jsonl", cairn_tmpdir(t), tp);
+	snprintf(plan, sizeof(plan), "%s/plan%s.json", cairn_tmpdir(t), tp);
+	snprintf(rows, sizeof(rows), "%s/rows%s.jsonl", cairn_tmpdir(t), tp);
+	expect_ok(t, CAIRN(out, "profile", "--impl", "cpu", "--model", model, "--out", profile, "--short",
+			   "--rows", "128,256", "--batches", "1,16", "--contexts", "256,16", "--prompts",
+			   "16,256", "--pair-rows", "128", "--pair-batches", "16", "--how", "streams",
+			   "--alone-seconds", "0", "--pair-seconds", "0", "--tp", tp), out);
+	EXPECT_CONTAINS(t, out, " rows in ");
+	expect_ok(t, CAIRN(out, "search", "--model", model, "--profile", profile, "--rows", "256",
+			   "--decode", "4", "--context", "64", "--nanos", "2", "--gap", "60", "--out", plan,
+			   "--json", rows, "--tp", tp), out);
+	EXPECT(t, !strstr(out, "will refuse the plan"));
+	EXPECT(t, (strstr(out, "mlp_norm   network") != NULL) == (*tp > '1'));
+	expect_ok(t, CAIRN(out, "search", "--model", model, "--measure", plan, "--impl", "cpu", "--turns",
+			   "1", "--turn-seconds", "0", "--json", rows, "--tp", tp), out);
+	/* whether this host has a plan that gains depends on the load of its cores */
+	EXPECT(t, count_measured(plan, &num) == num);
+	cairn_note(t, "%d plans of %s ranks", num, tp);
+	EXPECT(t, num == 0 || strstr(out, "sequential"));
+	expect_ok(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan", plan,
+			   "--tp", tp, "--collective-timeout", "60"), out);
+	/* the embedded model has another shape */
+	EXPECT_CONTAINS(t, out, "shape: the plan is for");
+}
+
+static void end_to_end(struct cairn_test *t)
+{
+	struct golden g;
 
 	if (system("cbc -quit >/dev/null 2>&1")) {
 		cairn_skip(t, "no program cbc (package coinor-cbc)");
@@ -50,28 +79,8 @@ static void end_to_end(struct cairn_test *t)
 	}
 	if (open_golden(t, &g, "llama3_tiny"))
 		return;
-	snprintf(profile, sizeof(profile), "%s/profile.jsonl", cairn_tmpdir(t));
-	snprintf(plan, sizeof(plan), "%s/plan.json", cairn_tmpdir(t));
-	snprintf(rows, sizeof(rows), "%s/rows.jsonl", cairn_tmpdir(t));
-	expect_ok(t, CAIRN(out, "profile", "--impl", "cpu", "--model", g.dir, "--out", profile, "--short",
-			   "--rows", "128,256", "--batches", "1,16", "--contexts", "256,16", "--prompts",
-			   "16,256", "--pair-rows", "128", "--pair-batches", "16", "--how", "streams",
-			   "--alone-seconds", "0", "--pair-seconds", "0"), out);
-	EXPECT_CONTAINS(t, out, " rows in ");
-	expect_ok(t, CAIRN(out, "search", "--model", g.dir, "--profile", profile, "--rows", "256",
-			   "--decode", "4", "--context", "64", "--nanos", "2", "--gap", "5", "--out", plan,
-			   "--json", rows), out);
-	EXPECT(t, !strstr(out, "will refuse the plan"));
-	expect_ok(t, CAIRN(out, "search", "--model", g.dir, "--measure", plan, "--impl", "cpu", "--turns",
-			   "1", "--turn-seconds", "0", "--json", rows), out);
-	/* whether this host has a plan that gains depends on the load of its cores */
-	EXPECT(t, count_measured(plan, &num) == num);
-	cairn_note(t, "%d plans", num);
-	EXPECT(t, num == 0 || strstr(out, "sequential"));
-	expect_ok(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "What is 55 - 8?\n", "--plan", plan),
-		  out);
-	/* the embedded model has another shape */
-	EXPECT_CONTAINS(t, out, "shape: the plan is for");
+	plan_of(t, g.dir, "1");
+	plan_of(t, g.dir, "2");
 	close_golden(&g);
 }
 

@@ -11,7 +11,7 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/cli/search_measure.h"
 #include "serving/plan/plan_file.h"
 #include "serving/search/search_print.h"
@@ -29,7 +29,8 @@ static const char usage[] =
 	"  --decode LIST    eighths of them that are decoding requests (3)\n"
 	"  --context LIST   cached tokens of each decoding request, powers of two (1024)\n"
 	"  --how NAME       use only pairs that ran so: streams, priority, green, queue, coresident (all)\n"
-	"  --ranks N        ranks of tensor parallelism; the profile must be that of one rank (1)\n"
+	"  --tp N           for one of N ranks of tensor parallelism; the profile must be that of such a\n"
+	"                   rank (cairn profile --tp N), which has the sums of all ranks, too (1)\n"
 	"  --nanos N        most nano-batches (4)\n"
 	"  --gap PERCENT    stop once no better schedule can be better by more than this (1)\n"
 	"  --seconds N      of the solver, for each pass (95)\n"
@@ -56,7 +57,7 @@ struct list {
 struct search {
 	const char *model, *shape, *profile, *rows, *decode, *context, *dump, *output, *json;
 	int how, anyway;
-	int64_t ranks, nanos, seconds;
+	int64_t tp, nanos, seconds;
 	float gap;
 	struct cairn_model_config config;
 	struct cairn_search_pipeline pipeline;
@@ -173,7 +174,9 @@ static int write_plan(struct search *s)
 static int run_search(struct search *s)
 {
 	CAIRN_TRY(cairn_config_option(s->model, s->shape, &s->config));
-	CAIRN_TRY(cairn_search_pipeline(&s->pipeline, &s->config, (int32_t)s->ranks));
+	CAIRN_TRY(cairn_share_option(&(struct cairn_common_options){ .model = s->model, .tp = s->tp },
+				     s->shape, &s->config));
+	CAIRN_TRY(cairn_search_pipeline(&s->pipeline, &s->config));
 	CAIRN_TRY(cairn_search_profile_read(&s->measured, s->profile));
 	CAIRN_TRY(cairn_plan_file_create(&s->plan, s->measured, &s->pipeline));
 	if (*s->measured->shape && strcmp(s->measured->shape, s->pipeline.shape))
@@ -194,7 +197,7 @@ int cairn_cmd_search(int argc, char **argv)
 {
 	static const char *const hows[] = { "all", "streams", "green", "queue", "coresident", "priority",
 					    NULL };
-	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .ranks = 1,
+	struct search s = { .rows = "1024,1536,2048", .decode = "3", .context = "1024", .tp = 1,
 			    .nanos = CAIRN_SEARCH_MOST_SPLIT, .seconds = 95, .gap = 1 };
 	struct cairn_measure_options measure = { .turns = 4, .seconds = 0.5f };
 	const struct cairn_option options[] = {
@@ -205,7 +208,7 @@ int cairn_cmd_search(int argc, char **argv)
 		{ .name = "decode", .kind = CAIRN_OPT_TEXT, .to = &s.decode },
 		{ .name = "context", .kind = CAIRN_OPT_TEXT, .to = &s.context },
 		{ .name = "how", .kind = CAIRN_OPT_CHOICE, .to = &s.how, .names = hows },
-		{ .name = "ranks", .kind = CAIRN_OPT_INT, .to = &s.ranks, .lo = 1, .hi = 64 },
+		{ .name = "tp", .kind = CAIRN_OPT_INT, .to = &s.tp, .lo = 1, .hi = CAIRN_COMM_MAX_RANKS },
 		{ .name = "nanos", .kind = CAIRN_OPT_INT, .to = &s.nanos, .lo = 2,
 		  .hi = CAIRN_SEARCH_MOST_SPLIT },
 		{ .name = "gap", .kind = CAIRN_OPT_FLOAT, .to = &s.gap, .lo = 0, .hi = 100 },
@@ -228,6 +231,7 @@ int cairn_cmd_search(int argc, char **argv)
 	measure.model = s.model;
 	measure.shape = s.shape;
 	measure.json = s.json;
+	measure.tp = s.tp;
 	if (!ret && !s.profile == !measure.plan)
 		ret = cairn_error(EINVAL, "one of --profile and --measure is required");
 	if (!ret)

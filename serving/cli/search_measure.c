@@ -7,14 +7,18 @@
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
-#include "serving/cli/command.h"
+#include "serving/cli/session_ranks.h"
 #include "serving/profile/nano_ablation.h"
 
 struct measuring {
+	struct cairn_model_config config;	/* of the whole model */
+	struct cairn_search_pipeline pipeline;	/* of a rank's share */
 	const struct cairn_measure_options *opt;
+	struct cairn_common_options ranks;
+	struct cairn_tp *tp;		/* NULL: there is one rank */
 	struct cairn_session session;
 	struct cairn_plan_file *file;
-	FILE *json;			/* NULL: none */
+	FILE *json;			/* of rank 0; NULL: none */
 };
 
 static int32_t decoding_rows(const struct cairn_plan_file_entry *e)
@@ -60,6 +64,8 @@ static int measure_entry(struct measuring *m, int32_t i)
 	const struct cairn_plan_file_entry *e = &m->file->entries[i];
 	struct nano_ablation a;
 
+	if (m->session.rank)
+		return nano_ablation_run(&a, m->session.model, m->file, i, &options);
 	printf("%d rows, %d of them decoding, context %d\n", e->rows, decoding_rows(e), e->context);
 	CAIRN_TRY(nano_ablation_run(&a, m->session.model, m->file, i, &options));
 	for (int k = 0; k < a.num; k++) {
@@ -82,20 +88,21 @@ static int measure_all(struct measuring *m)
 {
 	const struct cairn_measure_options *o = m->opt;
 	struct cairn_device_info info = { .size = sizeof(info) };
-	struct cairn_search_pipeline pipeline;
-	struct cairn_model_config config;
-	struct cairn_plan_file_for here = { .gpu = info.name, .impl = m->session.impl.name,
-					    .kernels = cairn_kernel_digest(), .shape = pipeline.shape,
-					    .ranks = 1 };
+	char table[128];
+	struct cairn_plan_file_for here = { .gpu = info.name, .impl = table, .kernels = cairn_kernel_digest(),
+					    .shape = m->pipeline.shape, .ranks = m->pipeline.ranks };
 
-	CAIRN_TRY(cairn_config_option(o->model, o->shape, &config));
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &config, 1));
-	CAIRN_TRY(cairn_session_start(&m->session, o->impl, (int)o->device));
-	here.impl = m->session.impl.name;
+	if (o->json && (!m->tp || !cairn_tp_rank(m->tp)) && !(m->json = fopen(o->json, "a")))
+		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
+	CAIRN_TRY(cairn_session_start_rank(&m->session, &m->ranks, m->tp, o->shape, 1));
+	cairn_session_table(&m->session, CAIRN_DECODE_AUTO, table, sizeof(table));
 	CAIRN_TRY(CAIRN_TABLE(&m->session.impl, device_info, &info));
 	CAIRN_TRY(cairn_plan_file_read(&m->file, o->plan, &here));
 	/* the values of weights do not matter, only that they are no zeros */
-	CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &config, 1));
+	if (m->tp)
+		CAIRN_TRY(cairn_session_random_rank(&m->session, &m->config, 1));
+	else
+		CAIRN_TRY(cairn_model_random(&m->session.model, &m->session.impl, &m->config, 1));
 	for (int32_t i = 0; i < m->file->num_entries; i++)
 		CAIRN_TRY(measure_entry(m, i));
 	return 0;
@@ -103,15 +110,22 @@ static int measure_all(struct measuring *m)
 
 int cairn_search_measure(const struct cairn_measure_options *o)
 {
-	struct measuring m = { .opt = o };
+	struct measuring m = {
+		.opt = o,
+		.ranks = { .impl = o->impl, .model = o->model, .device = o->device, .tp = o->tp, .node = -1,
+			   .collective_s = CAIRN_MEASURE_S },
+	};
+	struct cairn_model_config share;
 	int ret;
 
-	if (o->json && !(m.json = fopen(o->json, "a")))
-		return cairn_error(EIO, "--json: %s: cannot be written", o->json);
+	CAIRN_TRY(cairn_config_option(o->model, o->shape, &m.config));
+	share = m.config;
+	CAIRN_TRY(cairn_share_option(&m.ranks, o->shape, &share));
+	CAIRN_TRY(cairn_search_pipeline(&m.pipeline, &share));
+	CAIRN_TRY(cairn_ranks_fork(&m.tp, &m.ranks));
 	ret = measure_all(&m);
 	if (m.json && fclose(m.json) && !ret)
 		ret = cairn_error(EIO, "--json: %s: cannot be written", o->json);
 	cairn_plan_file_free(m.file);
-	cairn_session_close(&m.session);
-	return ret;
+	return cairn_session_end_rank(&m.session, m.tp, ret);
 }

@@ -7,9 +7,11 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include "conformance/tables/program.h"
 #include "primitives/base/error.h"
+#include "serving/model/model_graph.h"
 #include "serving/pipeline/pipeline.h"
 
 #define PIPELINE_MS	30000	/* time-out of a wait, which takes as long as another rank's chunk */
@@ -29,7 +31,7 @@ const char *cairn_ranks_option(const struct cairn_common_options *o)
 
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices)
 {
-	const char *excluded = plan ? "plan" : slices ? "slices" : NULL;
+	const char *excluded = plan && (o->cp > 1 || o->pp > 1) ? "plan" : slices ? "slices" : NULL;
 	struct cairn_rendezvous r = { .nodes = (int32_t)o->nodes, .node = (int32_t)o->node };
 
 	if (o->pp > 1 && (o->tp > 1 || o->cp > 1))
@@ -240,6 +242,30 @@ int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_
 					  s->weights, s->kv, seed);
 }
 
+int cairn_share_option(const struct cairn_common_options *o, const char *shape,
+		       struct cairn_model_config *config)
+{
+	int32_t kv_shares;
+
+	return o->tp < 2 ? 0 : cairn_model_share_config(config, o->model ? o->model : shape,
+							(int32_t)o->tp, &kv_shares);
+}
+
+int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret)
+{
+	const int is_other = tp && cairn_tp_rank(tp);
+	char why[1024];
+
+	if (tp && (ret || (is_other && cairn_tp_wait(tp))))
+		cairn_tp_fail(tp);
+	snprintf(why, sizeof(why), "%s", cairn_last_error());
+	cairn_tp_close(tp);
+	cairn_session_close(s);
+	if (is_other)
+		_exit(ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK);
+	return ret ? cairn_error(-ret, "%s", why) : 0;
+}
+
 void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,
 			      struct cairn_tp *tp, struct cairn_engine_options *eo)
 {
@@ -250,7 +276,7 @@ void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_
 }
 
 int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,
-			 uint64_t seed, const char *command)
+			 uint64_t seed, const char *plan, const char *command)
 {
 	struct cairn_session s = { 0 };
 	int ret = cairn_session_start_rank(&s, o, tp, shape, seed);
@@ -258,7 +284,7 @@ int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *
 	if (!ret)
 		ret = shape ? cairn_session_shape(&s, shape, seed) : cairn_session_load(&s, o->model);
 	if (!ret)
-		ret = cairn_tp_follow(tp, s.model, s.context);
+		ret = cairn_tp_follow(tp, s.model, s.context, cairn_session_plans(&s, plan, command));
 	if (ret && (ret != -ECONNRESET || o->node > 0))		/* else rank 0 tells why it has ended */
 		fprintf(stderr, "cairn %s: rank %d: %s\n", command, cairn_tp_rank(tp), cairn_last_error());
 	if (ret && ret != -ECONNRESET)

@@ -6,6 +6,9 @@
 #include "serving/cli/command.h"
 #include "serving/ranks/ranks.h"
 
+/* Time-out of collectives in measurements, whose ranks may take unequally long to allocate and load code. */
+#define CAIRN_MEASURE_S	60
+
 #define CAIRN_PIPELINE_USAGE \
 	"  --pp N                pipeline parallelism: each of N processes has some of the layers, and\n" \
 	"                        chunks of prompts pass through them one behind the other; for long\n" \
@@ -51,16 +54,24 @@ int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_
  * it, with --tp and --cp both, with --pp its layers.
  */
 int cairn_session_load_rank(struct cairn_session *s, cairn_progress progress, void *ctx);
+/* Makes the config that --model or --shape names that of one of the ranks of --tp. */
+int cairn_share_option(const struct cairn_common_options *o, const char *shape,
+		       struct cairn_model_config *config);
 int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_config *config,
 			      uint64_t seed);
 /* Sets the engine's options for the ranks of the session; tp NULL: there is one. */
 void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,
 			      struct cairn_tp *tp, struct cairn_engine_options *eo);
 /*
+ * Ends the session of a rank whose calls were those of rank 0, without plans of passes; ret: its error so
+ * far. Returns the error in rank 0. A rank other than 0 waits until rank 0 has come so far, and exits.
+ */
+int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret);
+/*
  * All that a rank other than 0 does. Errors go to standard error, after the name of the command, and to rank
- * 0. Returns the exit status.
+ * 0. plan: --plan; NULL: not given. Returns the exit status.
  */
 int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,
-			 uint64_t seed, const char *command);
+			 uint64_t seed, const char *plan, const char *command);
 
 #endif

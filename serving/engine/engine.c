@@ -139,11 +139,12 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 	return e->opt.tap ? e->opt.tap->create(e->opt.tap->worker.ctx, worker, &to) : 0;
 }
 
-/* Other processes have neither the plans of nano-batches nor the slices. */
+/* Other processes have no slices and masks, and plans of nano-batches only if these can be compared. */
 static int check_tap(const struct cairn_engine_options *o)
 {
-	return o->nano || o->slices || o->masks ?
-	       cairn_error(EINVAL, "engine: tap: excludes nano, slices and masks") : 0;
+	if (o->nano && !o->nano->digest)
+		return cairn_error(EINVAL, "engine: tap: nano: the plans have no digest");
+	return o->slices || o->masks ? cairn_error(EINVAL, "engine: tap: excludes slices and masks") : 0;
 }
 
 int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,

@@ -86,7 +86,8 @@ struct cairn_engine_options {
 	 * How passes of the operation list run as nano-batches (nano_plan.h); NULL: they run sequentially.
 	 * The plans are copied; what pick reads must outlive the engine. With `repeatable` there must be one
 	 * plan without pick, because the shape of a pass depends on other requests. A pass of fewer rows than
-	 * its plan wants runs sequentially.
+	 * its plan wants runs sequentially. With tap, the plans need a digest, by which the other processes
+	 * know that they have the same ones.
 	 */
 	const struct cairn_nano_plans *nano;
 	/*
@@ -103,7 +104,7 @@ struct cairn_engine_options {
 	/* Where the masks of requests with a constraint come from; NULL: these are refused. Must outlive the
 	 * engine. Not together with tap. */
 	const struct cairn_mask_source *masks;
-	const struct cairn_engine_tap *tap;	/* NULL: none. Not together with nano, slices and masks */
+	const struct cairn_engine_tap *tap;	/* NULL: none. Not with slices and masks */
 	/*
 	 * Attention by the workers of this lead (serving/remote), which must outlive the engine. When one is
 	 * lost, another one takes its heads, and all sequences compute their tokens again. Not together with

@@ -208,7 +208,7 @@ static void from_file(struct cairn_test *t)
 			want->prompts[i][k] = 3 + (int32_t)(cairn_rand(t) % 180);
 	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
 	run_all(t, want, m, &opt, &stats);
-	EXPECT(t, cairn_search_pipeline(&ops, &m->config, 1) == 0);
+	EXPECT(t, cairn_search_pipeline(&ops, &m->config) == 0);
 	text = plan_text(ops.shape);
 	cairn_tmpfile(t, path, sizeof(path), "plan.json", text, strlen(text));
 	free(text);

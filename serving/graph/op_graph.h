@@ -127,6 +127,7 @@ struct cairn_graph_op {
 	/* out[i] takes the storage of in[overwrites[i] - 1]; 0: out[i] has storage of its own */
 	int32_t overwrites[CAIRN_OP_MAX_OUT];
 	bool forwards;		/* out[0] may be in[0] itself, so in[0]'s storage lasts as long as out[0]'s */
+	bool collective;	/* in[0] is what one of several ranks has; all of them run it together */
 };
 
 struct cairn_op_graph {

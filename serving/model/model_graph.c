@@ -159,21 +159,24 @@ static int32_t gemm(struct builder *b, const char *op, const char *y, int32_t x,
 	return out;
 }
 
+/* sums: x is a partial sum if several ranks share the model. */
 static int32_t norm_in_place(struct builder *b, const char *op, const char *y, int32_t x,
-			     enum cairn_dim width, enum cairn_weight w)
+			     enum cairn_dim width, enum cairn_weight w, int sums)
 {
 	int32_t vector = weight(b, w), out = activation(b, y, width);
 
 	add(b, op, (struct cairn_graph_op){
 		.kind = CAIRN_OP_NORM, .num_in = 1, .in = { x }, .num_out = 1, .out = { out },
 		.overwrites = { 1 }, .num_weights = 1, .weights = { vector },
+		.collective = sums && b->c->shares > 1,
 	});
 	return out;
 }
 
 /*
  * Appends the norm of the residual stream, which first adds the previous half's output, x. kind: that of the
- * result. last: nothing reads the stream afterwards.
+ * result. last: nothing reads the stream afterwards. If ranks share the model, x is a partial sum, unless a
+ * norm of the block has summed it.
  */
 static int32_t stream_norm(struct builder *b, const char *op, const char *y, const char *residual,
 			   int32_t vector, enum cairn_value_kind kind, int last)
@@ -193,6 +196,7 @@ static int32_t stream_norm(struct builder *b, const char *op, const char *y, con
 	add(b, op, (struct cairn_graph_op){
 		.kind = CAIRN_OP_ADD_NORM, .num_in = 2, .in = { b->x, b->residual }, .num_out = 2,
 		.out = { out, added }, .overwrites = { 0, 2 }, .num_weights = 1, .weights = { vector },
+		.collective = b->c->shares > 1 && !b->c->block_norms,
 	});
 	b->residual = added;
 	b->x = -1;
@@ -250,7 +254,7 @@ static int32_t latent_attn(struct builder *b, int32_t normed)
 
 	if (b->c->latent.q_lora_rank) {
 		from = gemm(b, "q_a_proj", "q_a", normed, CAIRN_D_Q_LORA, CAIRN_W_Q_A, CAIRN_W_NONE);
-		from = norm_in_place(b, "q_norm", "q_a_normed", from, CAIRN_D_Q_LORA, CAIRN_W_Q_NORM);
+		from = norm_in_place(b, "q_norm", "q_a_normed", from, CAIRN_D_Q_LORA, CAIRN_W_Q_NORM, 0);
 	}
 	q = gemm(b, "q_proj", "q", from, CAIRN_D_Q, CAIRN_W_Q, CAIRN_W_NONE);
 	latents = gemm(b, "kv_a_proj", "latents", normed, CAIRN_D_LATENT, CAIRN_W_KV_A, CAIRN_W_NONE);
@@ -279,7 +283,7 @@ static void attention(struct builder *b)
 		    c->o_bias ? CAIRN_W_O_BIAS : CAIRN_W_NONE);
 	if (c->block_norms)
 		b->x = norm_in_place(b, "attn_out_norm", "o_normed", b->x, CAIRN_D_HIDDEN,
-				     CAIRN_W_ATTN_OUT_NORM);
+				     CAIRN_W_ATTN_OUT_NORM, 1);
 }
 
 static void dense_mlp(struct builder *b)
@@ -299,7 +303,7 @@ static void dense_mlp(struct builder *b)
 		    c->mlp_bias ? CAIRN_W_DOWN_BIAS : CAIRN_W_NONE);
 	if (c->block_norms)
 		b->x = norm_in_place(b, "mlp_out_norm", "down_normed", b->x, CAIRN_D_HIDDEN,
-				     CAIRN_W_MLP_OUT_NORM);
+				     CAIRN_W_MLP_OUT_NORM, 1);
 }
 
 static void experts_mlp(struct builder *b)
@@ -365,6 +369,7 @@ static void head(struct builder *b, int32_t embed)
 	if (cut)
 		add(b, "gather", (struct cairn_graph_op){
 			.kind = CAIRN_OP_GATHER, .num_in = 1, .in = { product }, .num_out = 1, .out = { raw },
+			.collective = true,
 		});
 	if (capped)
 		add(b, "softcap", (struct cairn_graph_op){

@@ -88,6 +88,8 @@ int cairn_nano_create(struct cairn_nano **out, struct cairn_scratch *s, const st
 
 	if (!impl->stream_wait)
 		return cairn_error(EOPNOTSUPP, "nano: %s: the table has no stream_wait", impl->name);
+	if (s->model->context_ranks > 1)
+		return cairn_error(EOPNOTSUPP, "nano: the model's ranks share the rows of a pass");
 	CAIRN_TRY(check_rows(s->model));
 	n = calloc(1, sizeof(*n));
 	if (!n)

@@ -10,6 +10,9 @@
  * nor on bounds (ref, cpu). On other tables the grouping of sums may depend on the number of rows, requests
  * and keys of a call (gemm.h, attn_paged.h).
  *
+ * Ranks of tensor parallelism must have the same plans and make the same passes; collectives of all
+ * nano-batches are then ordered (nano_schedule.h).
+ *
  * Errors: -EINVAL, naming the member or the argument; -EOPNOTSUPP; those of the table's operations.
  */
 #ifndef CAIRN_NANO_H
@@ -23,7 +26,7 @@ struct cairn_nano;
  * Makes a plan ready for passes over this scratch, which then holds the activations of its passes, too. More
  * than one plan may use a scratch. The plan is copied. If the activations need more memory, they move: no
  * pass may be in flight, and passes captured earlier hold stale addresses. -EOPNOTSUPP: the table has no
- * streams that wait for events, or rows of an activation are not multiples of 16 bytes.
+ * streams that wait for events, rows of an activation are not multiples of 16 bytes, or ranks share rows.
  */
 int cairn_nano_create(struct cairn_nano **out, struct cairn_scratch *scratch,
 		      const struct cairn_nano_plan *plan);

@@ -65,6 +65,12 @@ struct cairn_nano_plans {
 	 */
 	int32_t (*pick)(const void *ctx, int32_t rows, int32_t decodes, int32_t context);
 	const void *ctx;
+	/*
+	 * The digest tells these plans and the choices of pick from others. It must be the same on all
+	 * ranks, so that they cut a pass alike and run their collectives in one order. 0: unknown, and not
+	 * for several ranks.
+	 */
+	uint64_t digest;
 };
 
 /* Checks all but the places. -EINVAL: the text names the member. */

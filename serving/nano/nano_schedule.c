@@ -10,37 +10,6 @@
 
 #define REFUSE(fmt, ...)	cairn_error(EINVAL, "nano_plan: " fmt, __VA_ARGS__)
 
-int cairn_nano_plan_check(const struct cairn_nano_plan *p)
-{
-	int32_t rows = 0, decodes = 0;
-
-	if (p->num_batches < 1 || p->num_batches > CAIRN_NANO_BATCHES)
-		return REFUSE("num_batches is %d, not 1 to %d", p->num_batches, CAIRN_NANO_BATCHES);
-	if (p->num_lanes < 1 || p->num_lanes > CAIRN_NANO_LANES)
-		return REFUSE("num_lanes is %d, not 1 to %d", p->num_lanes, CAIRN_NANO_LANES);
-	for (int32_t i = 0; i < p->num_lanes; i++) {
-		if (p->lanes[i].priority < 0 || p->lanes[i].priority > 1)
-			return REFUSE("lanes[%d].priority is %d, not 0 or 1", i, p->lanes[i].priority);
-		if (!i && (p->lanes[i].sms || p->lanes[i].priority))
-			return REFUSE("lanes[%d] is the stream of the pass, and no part of the device", i);
-	}
-	if (p->least_rows < 0)
-		return REFUSE("least_rows is %d, not >= 0", p->least_rows);
-	for (int32_t i = 0; i < p->num_batches; i++) {
-		if (p->rows[i] < 0 || p->rows[i] > 1 << 20)
-			return REFUSE("rows[%d] is %d, not 0 to %d", i, p->rows[i], 1 << 20);
-		if (p->decodes[i] < 0 || p->decodes[i] > 1 << 20)
-			return REFUSE("decodes[%d] is %d, not 0 to %d", i, p->decodes[i], 1 << 20);
-		rows += p->rows[i] > 0;
-		decodes += p->decodes[i];
-	}
-	if (rows && rows < p->num_batches)
-		return REFUSE("rows: %d of %d shares are 0", p->num_batches - rows, p->num_batches);
-	if (decodes && !rows)
-		return REFUSE("rows: decodes has %d shares, rows none", p->num_batches);
-	return 0;
-}
-
 /* ---- conflicts of operations ---- */
 
 /* An earlier operation that an operation conflicts with. keys: as attention with append, not by rows. */
@@ -60,6 +29,8 @@ struct planner {
 	/* Candidates that conflict with candidate c and come before it: before[begin[c] .. begin[c + 1]). */
 	int32_t *before, *begin, num_before, before_room;
 	int32_t *place;				/* of each candidate in the schedule; -1: not launched yet */
+	int32_t last[CAIRN_NANO_LANES];		/* the last step of each lane; -1: none */
+	int32_t last_collective;		/* of all lanes; -1: none */
 };
 
 static int appends(const struct cairn_graph_op *op)
@@ -314,37 +285,59 @@ static void merge_clock(int32_t *clock, const struct nano_step *x)
 	clock[x->lane] = x->clock[x->lane] + 1 > clock[x->lane] ? x->clock[x->lane] + 1 : clock[x->lane];
 }
 
+static int is_collective(const struct planner *p, const struct nano_step *step)
+{
+	return p->g->ops[step->op].collective;
+}
+
+/* Returns whether the waits so far do not imply that step `at` of the schedule has ended. */
+static int is_open(const struct nano_schedule *s, const struct nano_step *step, int32_t at)
+{
+	const struct nano_step *x = &s->steps[at];
+
+	return x->clock[x->lane] >= step->clock[x->lane];
+}
+
+/* Returns the latest step that candidate c conflicts with and does not wait for yet, or -1. */
+static int32_t latest_open(const struct planner *p, const struct nano_schedule *s, int32_t c,
+			   const struct nano_step *step)
+{
+	int32_t latest = -1;
+
+	if (is_collective(p, step) && p->last_collective >= 0 && is_open(s, step, p->last_collective))
+		latest = p->last_collective;
+	for (int32_t i = p->begin[c]; i < p->begin[c + 1]; i++) {
+		int32_t at = p->place[p->before[i]];
+
+		if (at > latest && is_open(s, step, at))
+			latest = at;
+	}
+	return latest;
+}
+
 /*
  * Appends candidate c to the schedule, and waits for the steps that must end before it. Later ones come
  * first: an earlier step may be implied by a later one, never the reverse.
  */
-static void launch(struct planner *p, struct nano_schedule *s, int32_t c, int32_t *last)
+static void launch(struct planner *p, struct nano_schedule *s, int32_t c)
 {
 	struct nano_step *step = &s->steps[s->num_steps];
+	int32_t latest;
 
 	*step = p->cands[c];
 	step->first_wait = s->num_waits;
-	if (last[step->lane] >= 0)
-		merge_clock(step->clock, &s->steps[last[step->lane]]);
-	for (;;) {
-		int32_t latest = -1;
-
-		for (int32_t i = p->begin[c]; i < p->begin[c + 1]; i++) {
-			int32_t at = p->place[p->before[i]];
-			const struct nano_step *x = &s->steps[at];
-
-			if (at > latest && x->clock[x->lane] >= step->clock[x->lane])
-				latest = at;
-		}
-		if (latest < 0)
-			break;
+	if (p->last[step->lane] >= 0)
+		merge_clock(step->clock, &s->steps[p->last[step->lane]]);
+	while ((latest = latest_open(p, s, c, step)) >= 0) {
 		if (s->steps[latest].event < 0)
 			s->steps[latest].event = s->num_events++;
 		s->waits[s->num_waits++] = s->steps[latest].event;
 		step->num_waits++;
 		merge_clock(step->clock, &s->steps[latest]);
 	}
-	last[step->lane] = p->place[c] = s->num_steps++;
+	p->last[step->lane] = p->place[c] = s->num_steps++;
+	if (is_collective(p, step))
+		p->last_collective = p->place[c];
 }
 
 static void mark_layers(struct nano_schedule *s, const struct cairn_op_graph *g)
@@ -435,18 +428,17 @@ static int allocate(struct planner *p, struct nano_schedule *s)
 
 static int create(struct planner *p, struct nano_schedule *s)
 {
-	int32_t last[CAIRN_NANO_LANES];
-
 	CAIRN_TRY(cairn_nano_plan_check(p->plan));
 	CAIRN_TRY(allocate(p, s));
 	CAIRN_TRY(find_conflicts(p));
 	CAIRN_TRY(list_candidates(p));
 	CAIRN_TRY(list_before(p));
 	memset(p->place, 0xff, (size_t)p->num_cands * sizeof(*p->place));
-	memset(last, 0xff, sizeof(last));
+	memset(p->last, 0xff, sizeof(p->last));
+	p->last_collective = -1;
 	/* Conflicts go from earlier to later operations, so there is always a candidate that is ready. */
 	while (s->num_steps < p->num_cands)
-		launch(p, s, next_candidate(p), last);
+		launch(p, s, next_candidate(p));
 	mark_layers(s, p->g);
 	find_lives(s, p->g);
 	return 0;

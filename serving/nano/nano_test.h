@@ -108,18 +108,12 @@ static inline int scene_forward(struct scene *s, const struct cairn_batch *b)
 	return s->impl.stream_sync(s->stream);
 }
 
-/* Loads the model and allocates; returns 0 if run_scene() can follow. */
-static inline int open_scene_as(struct cairn_test *t, struct scene *s, const char *table, const char *model,
-				enum cairn_kv_form kv)
+/* Allocates what a scene with a model needs; returns 0 if run_scene() can follow. */
+static inline int furnish_scene(struct cairn_test *t, struct scene *s)
 {
-	enum cairn_weights weights = strstr(model, "fp8") ? CAIRN_WEIGHTS_FP8_BLOCKS : CAIRN_WEIGHTS_PLAIN;
 	void *p;
 
-	memset(s, 0, sizeof(*s));
-	if (open_table(t, table, &s->impl) || open_golden(t, &s->g, model))
-		return -1;
-	if (!EXPECT(t, cairn_model_load_as(&s->m, &s->impl, s->g.dir, weights, kv, NULL, NULL) == 0) ||
-	    !EXPECT(t, cairn_kv_store_create(&s->kv, s->m, SCENE_PAGES, SCENE_PAGE) == 0) ||
+	if (!EXPECT(t, cairn_kv_store_create(&s->kv, s->m, SCENE_PAGES, SCENE_PAGE) == 0) ||
 	    !EXPECT(t, cairn_scratch_create(&s->s, s->m, SCENE_ROWS, SCENE_ROWS) == 0) ||
 	    !EXPECT(t, s->impl.stream_create(&s->stream) == 0) ||
 	    !EXPECT(t, s->impl.mem_alloc(&p, sizeof(*s->dev)) == 0))
@@ -136,6 +130,19 @@ static inline int open_scene_as(struct cairn_test *t, struct scene *s, const cha
 	s->after = s->past + s->kv_bytes;
 	s->now = s->after + s->kv_bytes;
 	return EXPECT(t, s->want && s->past) ? 0 : -1;
+}
+
+/* Loads the model and allocates. */
+static inline int open_scene_as(struct cairn_test *t, struct scene *s, const char *table, const char *model,
+				enum cairn_kv_form kv)
+{
+	enum cairn_weights weights = strstr(model, "fp8") ? CAIRN_WEIGHTS_FP8_BLOCKS : CAIRN_WEIGHTS_PLAIN;
+
+	memset(s, 0, sizeof(*s));
+	if (open_table(t, table, &s->impl) || open_golden(t, &s->g, model) ||
+	    !EXPECT(t, cairn_model_load_as(&s->m, &s->impl, s->g.dir, weights, kv, NULL, NULL) == 0))
+		return -1;
+	return furnish_scene(t, s);
 }
 
 static inline int open_scene(struct cairn_test *t, struct scene *s, const char *table, const char *model)

@@ -49,6 +49,7 @@ static int make_plans(struct cairn_plan_engine *p, const struct cairn_search_pip
 	p->set.plans = p->plans;
 	p->set.pick = pick;
 	p->set.ctx = p;
+	p->set.digest = p->file->digest;
 	return 0;
 }
 
@@ -74,8 +75,9 @@ int cairn_plan_engine_open(struct cairn_plan_engine **out, const char *path,
 	char file[PATH_MAX];
 	int ret;
 
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, config, want->ranks));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, config));
 	here.shape = pipeline.shape;
+	here.ranks = pipeline.ranks;
 	find_file(path, &here, file, sizeof(file));
 	p = calloc(1, sizeof(*p));
 	if (!p)

@@ -6,13 +6,14 @@
  * the rows of a pass, its decoding rows shares of the decoding rows. A part's place is that of all operations
  * of the graph that it covers, in their order.
  *
- * Lanes: operations bound by arithmetic run on lane 0, the stream of the pass, and attention on lane 1, with
- * the higher priority if a part of the plan is to run so (how). For each number of SMs that green parts have,
- * there is a lane of its own; if there are more than CAIRN_NANO_LANES, a part takes the one with the nearest
- * number. moe, whose CTAs wait for each other, always runs on lane 0.
+ * Lanes: operations bound by arithmetic run on lane 0, the stream of the pass, attention on lane 1, and the
+ * collectives of several ranks on lane 2. Lanes 1 and 2 have the higher priority if a part of the plan on
+ * them is to run so (how). For each number of SMs that green parts have, there is a lane of its own; if there
+ * are more than CAIRN_NANO_LANES, a part takes the one with the nearest number. Those of collectives have
+ * the higher priority. moe, whose CTAs wait for each other, always runs on lane 0.
  *
  * Errors: those of plan_file.h; -EINVAL: an entry lacks an operation of the pipeline, or names another one;
- * -EOPNOTSUPP: more than one rank, or a way to run parts that no engine has (queue, coresident).
+ * -EOPNOTSUPP: a way to run parts that no engine has (queue, coresident).
  */
 #ifndef CAIRN_PLAN_ENGINE_H
 #define CAIRN_PLAN_ENGINE_H
@@ -23,8 +24,9 @@
 struct cairn_plan_engine;
 
 /*
- * path: a plan file, or a folder that holds one under its usual name (cairn_plan_file_name()). want->shape is
- * not read: the shape is that of config. -ENOENT: no entry of the file has such a gain.
+ * path: a plan file, or a folder that holds one under its usual name (cairn_plan_file_name()). want->shape
+ * and want->ranks are not read: config, that of a rank's share, has them. -ENOENT: no entry of the file has
+ * such a gain.
  */
 int cairn_plan_engine_open(struct cairn_plan_engine **out, const char *path,
 			   const struct cairn_model_config *config, const struct cairn_plan_file_for *want);

@@ -55,6 +55,7 @@ struct cairn_plan_file {
 	int32_t ranks, sms;
 	struct cairn_plan_file_entry *entries;
 	int32_t num_entries;
+	uint64_t digest;	/* of the text that was read; never 0 then */
 };
 
 /* What the running program has. measured: entries must have been measured. */

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/base/digest.h"
 #include "serving/base/json.h"
 #include "serving/search/search_fault.h"
 #include "serving/plan/plan_file.h"
@@ -81,8 +82,7 @@ static int take_part(const json_t *o, struct cairn_json_at at, const struct cair
 	if (e->num_parts && p->start < p[-1].start)
 		return bad(at, "start", "is less than that of the part before");
 	for (int32_t k = 0; k < e->num_parts; k++)
-		if (e->parts[k].nano == p->nano && !strcmp(e->parts[k].op, p->op) &&
-		    strcmp(p->op, "all_reduce"))
+		if (e->parts[k].nano == p->nano && !strcmp(e->parts[k].op, p->op))
 			return bad(at, "op", "the nano-batch has this operation already");
 	e->num_parts++;
 	return 0;
@@ -214,6 +214,10 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 	CAIRN_TRY(take_text(root, at, "shape", plan->shape, sizeof(plan->shape)));
 	CAIRN_TRY(take_int32(root, at, "ranks", 1, CAIRN_SEARCH_MOST_SMS, &plan->ranks));
 	CAIRN_TRY(take_int32(root, at, "sms", 1, CAIRN_SEARCH_MOST_SMS, &plan->sms));
+	/* first, because the name of the table and the shape depend on the ranks */
+	if (plan->ranks != want->ranks && !FAULT(OTHER_RANKS))
+		return cairn_error(EINVAL, "%s: ranks: the plan is for %d, not for %d", at.file, plan->ranks,
+				   want->ranks);
 	if (!FAULT(OTHER_GPU))
 		CAIRN_TRY(must_be(at, "gpu", plan->gpu, want->gpu));
 	CAIRN_TRY(must_be(at, "impl", plan->impl, want->impl));
@@ -221,9 +225,6 @@ static int take_plan(const json_t *root, struct cairn_json_at at, const struct c
 		CAIRN_TRY(must_be(at, "kernels", plan->kernels, want->kernels));
 	if (!FAULT(OTHER_SHAPE))
 		CAIRN_TRY(must_be(at, "shape", plan->shape, want->shape));
-	if (plan->ranks != want->ranks)
-		return cairn_error(EINVAL, "%s: ranks: the plan is for %d, not for %d", at.file, plan->ranks,
-				   want->ranks);
 	return take_entries(root, at, plan, want->measured);
 }
 
@@ -250,6 +251,7 @@ int cairn_plan_file_parse(struct cairn_plan_file **out, const char *text, size_t
 		cairn_plan_file_free(plan);
 		return ret;
 	}
+	plan->digest = cairn_digest(CAIRN_DIGEST_START, text, num_bytes) | 1;
 	*out = plan;
 	return 0;
 }

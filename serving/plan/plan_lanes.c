@@ -10,12 +10,15 @@
 
 enum { MOST_PLACES = CAIRN_SEARCH_MOST_PARTS * 16 };
 
+/* What the operations of a lane are; the first lane of each is the one for parts with all SMs. */
+enum work { PRODUCTS, ATTENTION, NETWORK };
+
 struct maker {
 	const struct cairn_plan_file *file;
 	const struct cairn_plan_file_entry *e;
 	const struct cairn_search_pipeline *pipeline;
 	struct cairn_plan_lanes *out;
-	int attends[CAIRN_NANO_LANES];	/* of each lane: it is one of attention */
+	enum work works[CAIRN_NANO_LANES];	/* of each lane */
 	int32_t index;			/* of the entry */
 };
 
@@ -61,36 +64,44 @@ static int check_parts(const struct maker *m)
 	return 0;
 }
 
-/* Returns the lane of attention or products with so many SMs; if none is left, with the nearest number. */
-static int32_t find_lane(struct maker *m, int attends, int32_t sms)
+/* Returns the lane of this work with so many SMs; if none is left, the one with the nearest number. */
+static int32_t find_lane(struct maker *m, enum work work, int32_t sms)
 {
 	struct cairn_nano_plan *plan = &m->out->plan;
-	int32_t best = attends;
+	int32_t best = (int32_t)work;
 
-	for (int32_t l = 2; l < plan->num_lanes; l++) {
-		if (m->attends[l] != attends)
+	for (int32_t l = 0; l < plan->num_lanes; l++) {
+		if (!plan->lanes[l].sms || m->works[l] != work)
 			continue;
 		if (plan->lanes[l].sms == sms)
 			return l;
-		if (best < 2 || abs(plan->lanes[l].sms - sms) < abs(plan->lanes[best].sms - sms))
+		if (!plan->lanes[best].sms ||
+		    abs(plan->lanes[l].sms - sms) < abs(plan->lanes[best].sms - sms))
 			best = l;
 	}
 	if (plan->num_lanes == CAIRN_NANO_LANES)
 		return best;
-	plan->lanes[plan->num_lanes].sms = sms;
-	m->attends[plan->num_lanes] = attends;
+	/* a sum is short, and all ranks wait for it */
+	plan->lanes[plan->num_lanes] = (struct cairn_nano_lane){ .sms = sms, .priority = work == NETWORK };
+	m->works[plan->num_lanes] = work;
 	return plan->num_lanes++;
 }
 
-/* Attention has the first SMs of the GPU, and products have the others. */
+static enum work work_of(const struct cairn_search_op *op)
+{
+	return op->attention && !FAULT(WRONG_LANE) ? ATTENTION :
+	       op->network && !FAULT(NETWORK_LANE) ? NETWORK : PRODUCTS;
+}
+
+/* Attention and collectives have the first SMs of the GPU, and products have the others. */
 static int32_t lane_of(struct maker *m, const struct cairn_search_op *op,
 		       const struct cairn_plan_file_part *p)
 {
-	int attends = op->attention && !FAULT(WRONG_LANE);
+	const enum work work = work_of(op);
 
 	if (p->how != CAIRN_SEARCH_GREEN || op->whole || p->sms == m->file->sms)
-		return attends;
-	return find_lane(m, attends, attends || FAULT(SPLIT_SMS) ? p->sms : p->sms - m->file->sms);
+		return (int32_t)work;
+	return find_lane(m, work, work != PRODUCTS || FAULT(SPLIT_SMS) ? p->sms : p->sms - m->file->sms);
 }
 
 static int add_place(struct maker *m, const char *name, size_t len, const struct cairn_search_op *op,
@@ -131,8 +142,7 @@ static int make(struct maker *m)
 	struct cairn_nano_plan *plan = &m->out->plan;
 
 	plan->num_batches = e->nanos;
-	plan->num_lanes = 2;
-	m->attends[1] = 1;
+	plan->num_lanes = NETWORK + (m->file->ranks > 1);
 	for (int32_t i = 0; i < e->nanos; i++) {
 		int32_t from = i ? e->cuts[i - 1] : 0, to = i + 1 < e->nanos ? e->cuts[i] : e->rows;
 
@@ -140,7 +150,10 @@ static int make(struct maker *m)
 		plan->decodes[i] = e->decode[i];
 	}
 	for (int32_t i = 0; i < e->num_parts; i++) {
-		plan->lanes[1].priority |= e->parts[i].how == CAIRN_SEARCH_PRIORITY;
+		const enum work work = work_of(find_op(m, e->parts[i].op));
+
+		if (work != PRODUCTS && e->parts[i].how == CAIRN_SEARCH_PRIORITY)
+			plan->lanes[work].priority = 1;
 		CAIRN_TRY(add_part(m, &e->parts[i]));
 	}
 	plan->places = m->out->places;
@@ -155,8 +168,6 @@ int cairn_plan_lanes_make(struct cairn_plan_lanes *out, const struct cairn_plan_
 	int ret;
 
 	memset(out, 0, sizeof(*out));
-	if (file->ranks != 1)
-		return cairn_error(EOPNOTSUPP, "plan: ranks: no engine runs plans of %d ranks", file->ranks);
 	CAIRN_TRY(check_parts(&m));
 	out->places = calloc(MOST_PLACES, sizeof(*out->places));
 	out->names = calloc(MOST_PLACES, sizeof(*out->names));

@@ -87,7 +87,7 @@ static void is_complete(struct cairn_test *t, const struct cairn_search_profile 
 	const struct cairn_search_pass pass = { 256, 128, 64 };
 	struct cairn_search_pipeline pipeline;
 
-	if (!p || !EXPECT(t, cairn_search_pipeline(&pipeline, config, 1) == 0))
+	if (!p || !EXPECT(t, cairn_search_pipeline(&pipeline, config) == 0))
 		return;
 	EXPECT(t, !strcmp(p->shape, pipeline.shape) && !strcmp(p->kernels, cairn_kernel_digest()));
 	if (!EXPECT(t, cairn_search_problem(&problem, &pipeline, config, p, &pass, ~0u) == 0 &&

@@ -9,6 +9,7 @@
 #include "primitives/base/error.h"
 #include "serving/model/forward/forward_impl.h"
 #include "serving/nano/nano.h"
+#include "serving/profile/lockstep.h"
 
 enum { MOST_TURNS = 15, MOST_PASSES = 4096, PROMPT_ROWS = 128 };
 
@@ -33,6 +34,7 @@ struct bench {
 	struct way ways[NANO_ABLATION_HOWS];
 	struct cairn_nvml *card;
 	struct cairn_energy no_card;
+	struct lockstep lockstep;
 	void *stream, *begin, *end;
 };
 
@@ -247,6 +249,7 @@ static int open_bench(struct bench *b, struct nano_ablation *out, const struct c
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &b->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &b->begin));
 	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &b->end));
+	CAIRN_TRY(lockstep_open(&b->lockstep, impl, b->m->ranks));
 	CAIRN_TRY(cairn_scratch_create(&b->scratch, b->m, b->e->rows, 1));
 	CAIRN_TRY(add_ways(b, out, plan));
 	CAIRN_TRY(create_cache(b, &out->shared_cache));
@@ -266,6 +269,7 @@ static void close_bench(struct bench *b)
 		if (b->ways[i].dev)
 			impl->mem_free(b->ways[i].dev);
 	}
+	lockstep_close(&b->lockstep);
 	cairn_scratch_destroy(b->scratch);
 	if (b->kv.base)
 		impl->mem_free(b->kv.base);
@@ -337,6 +341,7 @@ static int take_first(struct bench *b, struct way *w)
 	CAIRN_TRY(reserve(b, w));
 	CAIRN_TRY(take_turn(b, w, 1, NULL, &ms));
 	CAIRN_TRY(take_turn(b, w, 2, NULL, &ms));
+	CAIRN_TRY(lockstep_agree(&b->lockstep, &ms, 1));
 	passes = ms > 0 ? b->opt->seconds * 1e3 / ms : MOST_PASSES;
 	w->passes = passes < 1 ? 1 : passes > MOST_PASSES ? MOST_PASSES : (int)passes;
 	return 0;
@@ -373,7 +378,7 @@ int nano_ablation_run(struct nano_ablation *out, const struct cairn_model *m, st
 	memset(out, 0, sizeof(*out));
 	if (opt->turns < 1 || opt->turns > MOST_TURNS)
 		return cairn_error(EINVAL, "nano_ablation: turns: %d is not 1 to %d", opt->turns, MOST_TURNS);
-	CAIRN_TRY(cairn_search_pipeline(&pipeline, &m->config, file->ranks));
+	CAIRN_TRY(cairn_search_pipeline(&pipeline, &m->config));
 	if (strcmp(pipeline.shape, file->shape))
 		return cairn_error(EINVAL, "nano_ablation: the plan is for %s, not for %s", file->shape,
 				   pipeline.shape);

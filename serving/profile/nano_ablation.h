@@ -15,6 +15,9 @@
  * They take turns, and a turn lasts `seconds`; ms is the median over its turns, so that a clock that falls
  * meanwhile hits all of them.
  *
+ * The ranks of a shared model measure together: all of them call nano_ablation_run() with the same plan and
+ * options, and each gets its own times.
+ *
  * Errors: -EINVAL, -EOPNOTSUPP (plan_engine.h); -ENOMEM: the pass does not fit the device; those of the
  * table.
  */

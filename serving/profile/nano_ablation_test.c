@@ -3,13 +3,18 @@
  * nano_ablation_test - measured times of plans
  *
  * On a table whose clock only its operations advance, each time has a closed form; on cpu and late, that the
- * passes run.
+ * passes run. The measure has the times of two GPUs that share a model.
  */
+#include <limits.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/spawn.h"
+#include "conformance/tables/program.h"
+#include "serving/base/json.h"
 #include "serving/base/json_test.h"
+#include "serving/model/model_graph.h"
 #include "serving/model/model_test.h"
 #include "serving/profile/nano_ablation_test.h"
 
@@ -171,11 +176,273 @@ static void refused(struct cairn_test *t)
 	close_golden(&g);
 }
 
+/* ---- ranks ---- */
+
+/*
+ * A layer in two halves, attention A and MLP M, of nano-batches 0 and 1: A0, M1 of the layer before, M0, A1.
+ * So each half is followed by one of the other nano-batch, and beside that one its output is summed.
+ */
+static double overlapped_start(const struct cairn_search_pipeline *p, int32_t op, int32_t nano)
+{
+	static const double half[2][2] = { { 0.25, 0.75 }, { 1, 1.5 } };
+	static const double sum[2][2] = { { 0, 0.5 }, { 0.75, 1.25 } };
+	int is_mlp = 0;
+
+	for (int32_t o = 0; o <= op; o++)
+		is_mlp |= !strcmp(p->ops[o].name, "mlp_norm");
+	return p->ops[op].network ? sum[nano][is_mlp] : half[nano][is_mlp] + 0.01 * op;
+}
+
+static int by_start(const void *x, const void *y)
+{
+	const struct cairn_plan_file_part *a = x, *b = y;
+
+	return (a->start > b->start) - (a->start < b->start);
+}
+
+/*
+ * Halves of a pass, of which so many eighths decode. The sums of the ranks run on so many SMs, which products
+ * may use, too; 0: on all, with the higher priority.
+ */
+static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_search_pipeline *p,
+			    int32_t rows, int32_t eighths, int32_t sms)
+{
+	*e = (struct cairn_plan_file_entry){
+		.rows = rows, .decode_eighths = eighths, .context = 1024, .nanos = 2, .cuts = { rows / 2 },
+		.decode = { rows * eighths / 16, rows * eighths / 16 }, .sequential_ms = 1, .predicted_ms = 1,
+	};
+	for (int32_t o = 0; o < p->num_ops; o++)
+		for (int32_t nano = 0; nano < (p->ops[o].whole ? 1 : 2); nano++) {
+			struct cairn_plan_file_part *part = &e->parts[e->num_parts++];
+
+			memcpy(part->op, p->ops[o].name, sizeof(part->op));
+			part->nano = nano;
+			part->start = overlapped_start(p, o, p->ops[o].whole ? 1 : nano);
+			part->r = 0.5;
+			part->how = !p->ops[o].network ? CAIRN_SEARCH_STREAMS : sms ? CAIRN_SEARCH_GREEN :
+				    CAIRN_SEARCH_PRIORITY;
+			part->sms = sms ? sms : 1;
+		}
+	qsort(e->parts, (size_t)e->num_parts, sizeof(*e->parts), by_start);
+}
+
+/* Measures a plan of a file by a program of its own, as ranks are forked before a table is started. */
+static int measure_plan(struct cairn_test *t, const struct cairn_plan_file *file, const char *option,
+			const char *model, const char *table, const char *seconds, char *rows, size_t len)
+{
+	char out[4096], plan[PATH_MAX];
+	const char *const argv[] = {
+		"cairn", "search", option, model, "--measure", plan, "--impl", table, "--tp", "2", "--turns",
+		"3", "--turn-seconds", seconds, "--json", rows, NULL,
+	};
+
+	snprintf(plan, sizeof(plan), "%s/ranks.json", cairn_tmpdir(t));
+	snprintf(rows, len, "%s/ranks.jsonl", cairn_tmpdir(t));
+	remove(rows);
+	if (EXPECT(t, cairn_plan_file_write(file, plan) == 0) &&
+	    EXPECT(t, cairn_spawn((char *const *)argv, out, sizeof(out)) == 0))
+		return 0;
+	cairn_note(t, "%s", out);
+	return -1;
+}
+
+/* Two ranks take the same turns and measure all ways of a plan with collectives. */
+static void two_ranks(struct cairn_test *t)
+{
+	struct cairn_device_info info = { .size = sizeof(info) };
+	char rows[PATH_MAX], text[8192] = "";
+	struct cairn_plan_file *file;
+	struct cairn_model_config c;
+	struct cairn_impl impl;
+	struct golden g;
+	int32_t kv_shares;
+	FILE *f;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "mixtral_tiny") ||
+	    !EXPECT(t, impl.device_info(&info) == 0 && cairn_model_config_load(g.dir, &c) == 0 &&
+		    cairn_model_share_config(&c, g.dir, 2, &kv_shares) == 0))
+		return;
+	file = make_plan(t, &c, "streams");
+	if (!file)
+		return;
+	file->entries[0].num_parts--;		/* experts are whole */
+	snprintf(file->gpu, sizeof(file->gpu), "%s", info.name);
+	strcpy(file->impl, "cpu:tp2");
+	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
+	if (!measure_plan(t, file, "--model", g.dir, "cpu", "0.01", rows, sizeof(rows))) {
+		f = fopen(rows, "r");
+		EXPECT(t, f && fread(text, 1, sizeof(text) - 1, f) > 0);
+		if (f)
+			fclose(f);
+		EXPECT_CONTAINS(t, text, "_sequential\"");
+		EXPECT_CONTAINS(t, text, "_split\"");
+		EXPECT_CONTAINS(t, text, "_streams\"");
+		EXPECT_CONTAINS(t, text, "\"impl\":\"cpu:tp2\"");
+	}
+	cairn_plan_file_free(file);
+	close_golden(&g);
+}
+
+/* ---- the measure ---- */
+
+struct measured {
+	const char *shape;
+	struct { int32_t eighths, sms; } of[2];
+	int num;
+};
+
+/* The rows of an entry follow each other, and begin with the sequential way. */
+static void put_rows(struct cairn_test *t, const char *path, const struct measured *m)
+{
+	char line[2048], name[96];
+	FILE *f = fopen(path, "r");
+	int i = -1;
+
+	while (EXPECT(t, f) && fgets(line, sizeof(line), f)) {
+		json_t *o = json_loads(line, 0, NULL);
+		const char *how = json_string_value(json_object_get(o, "how"));
+		const int rows = (int)json_integer_value(json_object_get(o, "rows"));
+		const int decode = (int)json_integer_value(json_object_get(o, "decode"));
+
+		if (!EXPECT(t, o && how))
+			break;
+		i += !strcmp(how, "sequential");
+		if (!EXPECT(t, i >= 0 && i < m->num))
+			break;
+		snprintf(name, sizeof(name), "%s_tp2_rows%d_dec%d_sums%d_%s", m->shape, rows,
+			 8 * decode / rows, m->of[i].sms, how);
+		cairn_row(t, name, "cuda", "\"how\":\"%s\",\"ranks\":2,\"rows\":%d,\"decode\":%d,"
+			  "\"context\":1024,\"nanos\":2,\"sum_sms\":%d,\"ms\":%.4f,\"gain\":%.4f,"
+			  "\"shared_cache\":%s", how, rows, decode, m->of[i].sms,
+			  json_number_value(json_object_get(o, "ms")),
+			  json_number_value(json_object_get(o, "gain")),
+			  json_is_true(json_object_get(o, "shared_cache")) ? "true" : "false");
+		json_decref(o);
+	}
+	if (f)
+		fclose(f);
+}
+
+/* The file of the measure, but for the GPU. */
+static int fill_file(struct cairn_plan_file *file, const struct measured *m,
+		     struct cairn_search_pipeline *pipeline)
+{
+	struct cairn_model_config c;
+	int32_t kv_shares;
+
+	CAIRN_TRY(cairn_model_shape(m->shape, &c));
+	CAIRN_TRY(cairn_model_share_config(&c, m->shape, 2, &kv_shares));
+	CAIRN_TRY(cairn_search_pipeline(pipeline, &c));
+	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
+	memcpy(file->shape, pipeline->shape, sizeof(file->shape));
+	file->num_entries = m->num;
+	for (int k = 0; k < m->num; k++)
+		fill_overlapped(&file->entries[k], pipeline, 2048, m->of[k].eighths, m->of[k].sms);
+	return 0;
+}
+
+static const struct measured measured[] = {
+	{ "llama3-8b", { { 3, 0 }, { 0, 0 } }, 2 }, { "llama3-8b", { { 3, 16 }, { 3, 32 } }, 2 },
+	{ "llama3-70b", { { 3, 0 } }, 1 }, { "dsv2lite", { { 3, 0 } }, 1 },
+};
+
+/* The plans of the measure can be read and run. */
+static void plans_by_hand(struct cairn_test *t)
+{
+	const struct cairn_plan_file_for here = { "G", "cuda:tp2", cairn_kernel_digest(), NULL, 2, false };
+
+	for (size_t i = 0; i < ARRAY_SIZE(measured); i++) {
+		struct cairn_plan_file_entry entries[ARRAY_SIZE(measured[0].of)];
+		struct cairn_plan_file file = { .gpu = "G", .impl = "cuda:tp2", .ranks = 2, .sms = 132,
+						.entries = entries }, *read;
+		struct cairn_plan_file_for want = here;
+		struct cairn_search_pipeline pipeline;
+		char path[PATH_MAX];
+
+		snprintf(path, sizeof(path), "%s/by_hand.json", cairn_tmpdir(t));
+		want.shape = file.shape;
+		if (!EXPECT(t, fill_file(&file, &measured[i], &pipeline) == 0) ||
+		    !EXPECT(t, cairn_plan_file_write(&file, path) == 0) ||
+		    !EXPECT(t, cairn_plan_file_read(&read, path, &want) == 0)) {
+			cairn_note(t, "%s", cairn_last_error());
+			continue;
+		}
+		for (int k = 0; k < measured[i].num; k++) {
+			struct cairn_plan_lanes l;
+
+			if (EXPECT(t, cairn_plan_lanes_make(&l, read, k, &pipeline) == 0)) {
+				const struct cairn_nano_lane *of = &l.plan.lanes[l.plan.num_lanes - 1];
+
+				EXPECT(t, l.plan.num_lanes == (measured[i].of[k].sms ? 4 : 3));
+				EXPECT(t, of->sms == measured[i].of[k].sms && of->priority);
+				cairn_plan_lanes_free(&l);
+			}
+		}
+		cairn_plan_file_free(read);
+	}
+}
+
+static int start_two(struct cairn_impl *impl, struct cairn_device_info *info)
+{
+	CAIRN_TRY(cairn_impl_open("cuda", impl));
+	CAIRN_TRY(cairn_impl_start(impl, 1));
+	return impl->device_info(info);
+}
+
+/* A model shared by two GPUs, all layers, with plans made by hand; those of the search need a profile. */
+static void measure_two(struct cairn_test *t, const struct measured *m)
+{
+	struct cairn_plan_file_entry entries[ARRAY_SIZE(m->of)];
+	struct cairn_device_info info = { .size = sizeof(info) };
+	struct cairn_plan_file file = { .impl = "cuda:tp2", .ranks = 2, .entries = entries };
+	struct cairn_search_pipeline pipeline;
+	struct cairn_impl impl;
+	char rows[PATH_MAX];
+
+	if (start_two(&impl, &info)) {
+		cairn_skip(t, "needs 2 GPUs");
+		return;
+	}
+	impl.fini();
+	file.sms = info.num_sms;
+	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
+	if (EXPECT(t, fill_file(&file, m, &pipeline) == 0) &&
+	    !measure_plan(t, &file, "--shape", m->shape, "cuda", "0.2", rows, sizeof(rows)))
+		put_rows(t, rows, m);
+}
+
+static void tp2_llama3_8b(struct cairn_test *t)
+{
+	measure_two(t, &measured[0]);
+}
+
+static void tp2_llama3_8b_parts(struct cairn_test *t)
+{
+	measure_two(t, &measured[1]);
+}
+
+static void tp2_llama3_70b(struct cairn_test *t)
+{
+	measure_two(t, &measured[2]);
+}
+
+static void tp2_dsv2lite(struct cairn_test *t)
+{
+	measure_two(t, &measured[3]);
+}
+
 static const struct cairn_unit units[] = {
 	{ "known_times", known_times },
 	{ "on_cpu", on_cpu },
 	{ "on_late", on_late },
 	{ "refused", refused },
+	{ "two_ranks", two_ranks },
+	{ "plans_by_hand", plans_by_hand },
+};
+
+static const struct cairn_unit measures_of_ranks[] = {
+	{ "tp2_llama3_8b", tp2_llama3_8b }, { "tp2_llama3_8b_parts", tp2_llama3_8b_parts },
+	{ "tp2_llama3_70b", tp2_llama3_70b }, { "tp2_dsv2lite", tp2_dsv2lite },
 };
 
 const struct cairn_family cairn_nano_ablation_family = {
@@ -183,4 +450,6 @@ const struct cairn_family cairn_nano_ablation_family = {
 	.name = "nano_ablation",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.measures = measures_of_ranks,
+	.num_measures = ARRAY_SIZE(measures_of_ranks),
 };

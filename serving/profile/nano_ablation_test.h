@@ -10,38 +10,41 @@
 
 enum { ROWS = 224, FIRST = 104, DECODE = 24, CONTEXT = 32 };
 
-/* A plan in which attention of each nano-batch runs beside products of the other one. */
+/*
+ * A plan of two nano-batches in which each operation of the first runs beside an earlier one of the second.
+ * config: that of a rank's share.
+ */
 static inline struct cairn_plan_file *make_plan(struct cairn_test *t, const struct cairn_model_config *config,
 						 const char *how)
 {
-	static const char *const ops[] = { "qkv", "attn", "o", "gate_up", "down" };
 	struct cairn_plan_file *file = calloc(1, sizeof(*file));
 	struct cairn_search_pipeline pipeline;
 	struct cairn_plan_file_entry *e;
 
-	if (!EXPECT(t, file && cairn_search_pipeline(&pipeline, config, 1) == 0))
+	if (!EXPECT(t, file && cairn_search_pipeline(&pipeline, config) == 0))
 		return NULL;
 	memcpy(file->shape, pipeline.shape, sizeof(file->shape));
 	strcpy(file->gpu, "G");
 	strcpy(file->impl, "known");
 	strcpy(file->kernels, "K");
-	file->ranks = 1;
+	file->ranks = pipeline.ranks;
 	file->sms = 20;
 	file->num_entries = 1;
 	file->entries = e = calloc(1, sizeof(*e));
 	*e = (struct cairn_plan_file_entry){
 		.rows = ROWS, .decode_eighths = 1, .context = CONTEXT, .nanos = 2, .cuts = { FIRST },
-		.decode = { 8, 16 }, .num_parts = 10, .sequential_ms = 1, .predicted_ms = 1,
+		.decode = { 8, 16 }, .num_parts = 2 * pipeline.num_ops, .sequential_ms = 1, .predicted_ms = 1,
 	};
-	for (int i = 0; i < 10; i++) {
+	for (int i = 0; i < e->num_parts; i++) {
 		struct cairn_plan_file_part *p = &e->parts[i];
+		const struct cairn_search_op *op = &pipeline.ops[i / 2];
 
-		strcpy(p->op, ops[i / 2]);
+		memcpy(p->op, op->name, sizeof(p->op));
 		p->nano = i % 2;
 		p->start = 0.2 * i;
 		p->r = 0.5;
 		p->how = strcmp(how, "green") ? CAIRN_SEARCH_STREAMS : CAIRN_SEARCH_GREEN;
-		p->sms = strcmp(p->op, "attn") ? 12 : 8;
+		p->sms = op->attention || op->network ? 8 : 12;
 	}
 	return file;
 }

@@ -59,12 +59,15 @@ static double seconds_since(const struct profile *p)
 	return (double)(cairn_clock_ns() - p->begun_ns) * 1e-9;
 }
 
-static int is_late(struct profile *p)
+/* Sets *late to whether the time is over, by the clock of rank 0. */
+static int look_late(struct profile *p, int *late)
 {
-	int late = seconds_since(p) > p->opt->limit_s;
+	double seconds = seconds_since(p);
 
-	p->result->num_late += late;
-	return late;
+	CAIRN_TRY(lockstep_agree(&p->timing.lockstep, &seconds, 1));
+	*late = seconds > p->opt->limit_s;
+	p->result->num_late += *late;
+	return 0;
 }
 
 /* Returns whether the list of operations to measure has this one. */
@@ -99,10 +102,14 @@ static int put_alone(struct profile *p, const struct known *k, int32_t sms, cons
 {
 	double ns = t->ns[0];
 	char members[MEMBERS];
+	int n;
 
-	snprintf(members, sizeof(members),
-		 "\"how\":\"alone\",\"sms_a\":%d,\"alone_a_ns\":%.1f,\"tflops_a\":%.4g,\"gbps_a\":%.4g", sms,
-		 ns, task->flops / ns * 1e-3, task->bytes / ns);
+	n = snprintf(members, sizeof(members),
+		     "\"how\":\"alone\",\"sms_a\":%d,\"alone_a_ns\":%.1f,\"gbps_a\":%.4g", sms, ns,
+		     task->bytes / ns);
+	if (task->flops > 0)		/* sums of ranks have none that count */
+		snprintf(members + n, sizeof(members) - (size_t)n, ",\"tflops_a\":%.4g",
+			 task->flops / ns * 1e-3);
 	return put_row(p, k->name, t, ns, members);
 }
 
@@ -113,9 +120,10 @@ static int time_known(struct profile *p, const struct known *of)
 	struct known *k = &p->known[p->num_known];
 	struct timed timed;
 	struct task task;
-	int ret;
+	int ret, late;
 
-	if (is_late(p))
+	CAIRN_TRY(look_late(p, &late));
+	if (late)
 		return 0;
 	if (p->num_known == MOST_ALONE)
 		return cairn_error(EINVAL, "profile: more than %d operations", MOST_ALONE);
@@ -134,18 +142,46 @@ static int time_known(struct profile *p, const struct known *of)
 	return ret;
 }
 
+static int is_product(const struct cairn_search_op *op)
+{
+	return !op->attention && !op->network;
+}
+
 static int time_products(struct profile *p)
 {
 	for (int32_t o = 0; o < p->bed.pipeline.num_ops; o++) {
 		const struct cairn_search_op *op = &p->bed.pipeline.ops[o];
 
-		for (int i = 0; i < p->opt->rows.num && !op->attention && is_wanted(p, op->name); i++) {
+		for (int i = 0; i < p->opt->rows.num && is_product(op) && is_wanted(p, op->name); i++) {
 			int32_t m = p->opt->rows.v[i];
 			struct known k = { .op = op->name, .shape = { 1, m, m } };
 
 			snprintf(k.name, sizeof(k.name), "%s_m%d", op->name, m);
 			CAIRN_TRY(time_known(p, &k));
 		}
+	}
+	return 0;
+}
+
+/* Returns the sum of several ranks for so many rows; op is NULL if there is one rank. */
+static struct known all_reduce(const struct profile *p, int32_t rows)
+{
+	struct known k = { .shape = { 1, rows, rows } };
+
+	for (int32_t o = 0; o < p->bed.pipeline.num_ops; o++)
+		if (p->bed.pipeline.ops[o].network)
+			k.op = p->bed.pipeline.ops[o].name;
+	snprintf(k.name, sizeof(k.name), CAIRN_SEARCH_ALL_REDUCE "_m%d", rows);
+	return k;
+}
+
+static int time_network(struct profile *p)
+{
+	for (int i = 0; i < p->opt->rows.num; i++) {
+		struct known k = all_reduce(p, p->opt->rows.v[i]);
+
+		if (k.op && is_wanted(p, CAIRN_SEARCH_ALL_REDUCE))
+			CAIRN_TRY(time_known(p, &k));
 	}
 	return 0;
 }
@@ -247,9 +283,12 @@ static int time_how(struct profile *p, struct couple *c, enum cairn_search_how h
 	struct task *const tasks[2] = { &c->tasks[0], &c->tasks[1] };
 	const double likely[2] = { c->a->ns, c->b->ns };
 	struct timed timed;
-	int ret;
+	int ret, late;
 
-	if ((p->opt->hows && !(p->opt->hows & 1u << how)) || is_late(p))
+	if (p->opt->hows && !(p->opt->hows & 1u << how))
+		return 0;
+	CAIRN_TRY(look_late(p, &late));
+	if (late)
 		return 0;
 	ret = time_pair(&p->timing, tasks, parts, likely, p->opt->pair_s, &timed);
 	if (ret == -ERANGE) {
@@ -327,13 +366,21 @@ static int time_pairs(struct profile *p, struct known *a)
 	return 0;
 }
 
+static int time_network_pair(struct profile *p, struct known *a)
+{
+	const struct known want = all_reduce(p, a->shape.rows);
+	struct known *b = find_known(p, want.name);
+
+	return b ? time_couple(p, a, b) : 0;
+}
+
 /* ---- parts ---- */
 
 static int time_parts(struct profile *p, struct known *a)
 {
 	struct timed timed;
 	struct task task;
-	int ret;
+	int ret, late;
 
 	if (!p->timing.impl->stream_create_part)
 		return 0;
@@ -342,7 +389,10 @@ static int time_parts(struct profile *p, struct known *a)
 	for (int i = 0; i < p->opt->part_sms.num && !task.waits && !ret; i++) {
 		const struct part part = { -p->opt->part_sms.v[i], 0 };
 
-		if (-part.sms >= p->num_sms || is_late(p))
+		if (-part.sms >= p->num_sms)
+			continue;
+		ret = look_late(p, &late);
+		if (ret || late)
 			continue;
 		ret = time_alone(&p->timing, &task, &part, p->opt->alone_s, &timed);
 		if (!ret)
@@ -370,7 +420,8 @@ static int check_ops(const struct profile *p)
 	for (const char *at = p->opt->ops; at && (at = strchr(at, ',')); at++)
 		wanted++;
 	for (int32_t o = 0; o < p->bed.pipeline.num_ops; o++)
-		known += is_wanted(p, p->bed.pipeline.ops[o].name);
+		known += !p->bed.pipeline.ops[o].network && is_wanted(p, p->bed.pipeline.ops[o].name);
+	known += p->opt->ranks > 1 && is_wanted(p, CAIRN_SEARCH_ALL_REDUCE);
 	return !p->opt->ops || known == wanted ? 0 :
 	       cairn_error(EINVAL, "ops: '%.64s' names an operation that the pipeline does not have",
 			   p->opt->ops);
@@ -380,7 +431,9 @@ static int run_all(struct profile *p)
 {
 	CAIRN_TRY(check_ops(p));
 	CAIRN_TRY(time_products(p));
+	CAIRN_TRY(time_network(p));
 	CAIRN_TRY(time_attention(p));
+	CAIRN_TRY(each_product(p, time_network_pair));
 	CAIRN_TRY(each_product(p, time_pairs));
 	return each_product(p, time_parts);
 }
@@ -394,7 +447,7 @@ int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *
 	struct bed_sizes sizes = {
 		.layers = opt->layers, .page_size = opt->page_size, .max_batch = most(&opt->batches),
 		.tokens = (int64_t)most(&opt->batches) * most(&opt->contexts),
-		.max_rows = most(&opt->rows),
+		.max_rows = most(&opt->rows), .ranks = opt->ranks,
 	};
 	int ret;
 
@@ -416,7 +469,7 @@ int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *
 	if (!ret)
 		ret = bed_open(&p->bed, impl, config, &sizes);
 	if (!ret)
-		ret = timing_open(&p->timing, impl);
+		ret = timing_open(&p->timing, impl, opt->ranks > 1 ? opt->ranks : 1);
 	if (!ret)
 		ret = run_all(p);
 	result->seconds = seconds_since(p);

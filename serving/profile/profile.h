@@ -6,9 +6,10 @@
  * least important ones:
  *
  *   alone   each product for each number of rows, on all SMs; attention of decoding requests for each batch
- *           and context, and of a prompt that is alone
+ *           and context, and of a prompt that is alone; with several ranks, their sum
  *   pairs   each product, for each of pair_rows, beside attention of decoding requests: on two streams; with
- *           a higher priority for attention; and with all SMs shared out between both (green contexts)
+ *           a higher priority for attention; and with all SMs shared out between both (green contexts).
+ *           With several ranks, each product also runs beside their sum of as many rows in these ways
  *   parts   the products of the pairs alone on the SMs that green pairs leave to them
  *
  * r and p compare with the time alone on all SMs. gain is r + p: how much faster a pair runs than one
@@ -46,6 +47,7 @@ struct profile_options {
 	double alone_s, pair_s;		/* of one measurement */
 	double limit_s;			/* no measurement begins later */
 	int32_t layers, page_size;
+	int32_t ranks;			/* above 1: this is one of so many, which all call profile_run() */
 };
 
 /* The lists of a profile of a large model within four minutes, and in 80 seconds. */
@@ -65,7 +67,10 @@ struct profile_result {
 	double seconds;
 };
 
-/* Errors: -EINVAL, naming the option; those of the table and of the sink. */
+/*
+ * config: that of the whole model. Of several ranks, rank 0 decides by its times, and all write the same rows
+ * but for the energy. Errors: -EINVAL, naming the option; those of the table and of the sink.
+ */
 int profile_run(const struct cairn_impl *impl, const struct cairn_model_config *config,
 		const struct profile_options *options, const struct profile_sink *sink,
 		struct profile_result *result);

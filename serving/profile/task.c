@@ -7,6 +7,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/graph/op_cost.h"
+#include "serving/model/model_graph.h"
 
 /* ---- the bed ---- */
 
@@ -41,7 +42,11 @@ static int open_memory(struct bed *b, const struct bed_sizes *s)
 {
 	int64_t pages = (s->tokens + s->max_rows) / s->page_size + s->max_batch + 2;
 
-	CAIRN_TRY(cairn_model_random(&b->model, b->impl, &b->config, 1));
+	if (s->ranks > 1)
+		CAIRN_TRY(cairn_model_random_rank(&b->model, b->impl, &b->config, s->ranks,
+						  CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, 1));
+	else
+		CAIRN_TRY(cairn_model_random(&b->model, b->impl, &b->config, 1));
 	CAIRN_TRY(check_memory(b, s, pages * s->page_size));
 	CAIRN_TRY(cairn_kv_store_create(&b->kv, b->model, (int32_t)pages, s->page_size));
 	CAIRN_TRY(CAIRN_TABLE(b->impl, stream_create, &b->stream));
@@ -56,14 +61,20 @@ static int open_memory(struct bed *b, const struct bed_sizes *s)
 int bed_open(struct bed *b, const struct cairn_impl *impl, const struct cairn_model_config *config,
 	     const struct bed_sizes *s)
 {
+	struct cairn_model_config share = *config;
+	int32_t kv_shares;
 	int ret;
 
 	memset(b, 0, sizeof(*b));
 	b->impl = impl;
 	b->config = *config;
-	CAIRN_TRY(cairn_search_pipeline(&b->pipeline, config, 1));
+	if (s->ranks > 1)
+		CAIRN_TRY(cairn_model_share_config(&share, "profile", s->ranks, &kv_shares));
+	CAIRN_TRY(cairn_search_pipeline(&b->pipeline, &share));
 	if (config->experts.num_experts)
 		b->first_layer = config->experts.dense_layers;
+	if (s->ranks > 1 && !b->first_layer)
+		b->first_layer = 1;	/* the norm of layer 0 sums nothing */
 	if (b->first_layer + s->layers < config->num_hidden_layers)
 		b->config.num_hidden_layers = b->first_layer + s->layers;
 	ret = open_memory(b, s);

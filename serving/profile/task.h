@@ -22,7 +22,7 @@
 
 struct bed {
 	const struct cairn_impl *impl;
-	struct cairn_model_config config;	/* that of the shape, with fewer layers */
+	struct cairn_model_config config;	/* that of the whole model, with fewer layers */
 	struct cairn_search_pipeline pipeline;
 	struct cairn_model *model;
 	struct cairn_kv_store kv;
@@ -36,6 +36,7 @@ struct bed_sizes {
 	int32_t max_batch;			/* requests of a task of attention */
 	int64_t tokens;				/* keys that such a task reads */
 	int64_t mem_bytes;			/* of the device or the host; 0: unknown */
+	int32_t ranks;				/* above 1: the bed is that of a rank's share */
 };
 
 int bed_open(struct bed *bed, const struct cairn_impl *impl, const struct cairn_model_config *config,

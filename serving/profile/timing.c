@@ -14,7 +14,7 @@
 
 enum { MOST_LAUNCHES = 512, MOST_CALLS = 512, LEAST_LAUNCHES = 6, EVENTS = MOST_LAUNCHES + 1 };
 
-int timing_open(struct timing *t, const struct cairn_impl *impl)
+int timing_open(struct timing *t, const struct cairn_impl *impl, int32_t ranks)
 {
 	int ret;
 
@@ -22,7 +22,9 @@ int timing_open(struct timing *t, const struct cairn_impl *impl)
 	t->impl = impl;
 	if (cairn_power_open(&t->card, impl))
 		cairn_energy_unknown(&t->no_card);
-	ret = CAIRN_TABLE(impl, event_create, &t->begin);
+	ret = lockstep_open(&t->lockstep, impl, ranks);
+	if (!ret)
+		ret = CAIRN_TABLE(impl, event_create, &t->begin);
 	for (int i = 0; !ret && i < PROFILE_SIDES; i++) {
 		t->ends[i] = calloc(EVENTS, sizeof(*t->ends[i]));
 		ret = t->ends[i] ? 0 : cairn_error(ENOMEM, "profile: no memory");
@@ -47,6 +49,7 @@ void timing_close(struct timing *t)
 	if (t->begin)
 		t->impl->event_destroy(t->begin);
 	cairn_nvml_close(t->card);
+	lockstep_close(&t->lockstep);
 	memset(t, 0, sizeof(*t));
 }
 
@@ -237,7 +240,7 @@ static int rate_between(const struct timing *t, const struct loop *l, double fro
  * Sets out->ns from the events: the time in which all loops run counts, but its first quarter. -ERANGE: a
  * loop was so slow that no launch lies in that time; its ns is then a lower bound.
  */
-static int evaluate(const struct timing *t, const struct loop *loops, int num, struct timed *out)
+static int evaluate_own(const struct timing *t, const struct loop *loops, int num, struct timed *out)
 {
 	double from = 0, to = INFINITY, at = 0;
 
@@ -260,6 +263,20 @@ static int evaluate(const struct timing *t, const struct loop *loops, int num, s
 	return 0;
 }
 
+/* The same by the events of rank 0. */
+static int evaluate(struct timing *t, const struct loop *loops, int num, struct timed *out)
+{
+	const int ret = evaluate_own(t, loops, num, out);
+	double all[PROFILE_SIDES + 1] = { ret };
+
+	if (ret && ret != -ERANGE)
+		return ret;
+	memcpy(all + 1, out->ns, sizeof(out->ns));
+	CAIRN_TRY(lockstep_agree(&t->lockstep, all, PROFILE_SIDES + 1));
+	memcpy(out->ns, all + 1, sizeof(out->ns));
+	return (int)all[0];
+}
+
 /* Returns about how long a call takes, from a few calls. */
 static int likely(struct timing *t, struct task *task, const struct part *part, double *ns)
 {
@@ -274,7 +291,7 @@ static int likely(struct timing *t, struct task *task, const struct part *part, 
 		CAIRN_TRY(CAIRN_TABLE(t->impl, event_elapsed, &ms, t->begin, t->ends[task->side][0]));
 	}
 	*ns = fmax((double)ms * 1e6 / l.calls, 100);
-	return 0;
+	return lockstep_agree(&t->lockstep, ns, 1);
 }
 
 int time_alone(struct timing *t, struct task *task, const struct part *part, double seconds,

@@ -6,11 +6,15 @@
  * again and again without waiting; an event after each launch says when it ended. Times count from the second
  * quarter of a measurement on, when the clocks have settled, and in a pair only where both tasks run. So both
  * tasks may have calls of very different lengths.
+ *
+ * Several ranks measure the same tasks together. All get the times of rank 0 (lockstep.h); energy is that of
+ * each rank's own device.
  */
 #ifndef CAIRN_PROFILE_TIMING_H
 #define CAIRN_PROFILE_TIMING_H
 
 #include "conformance/tables/energy.h"
+#include "serving/profile/lockstep.h"
 #include "serving/profile/task.h"
 
 #define TIMING_PARTS	64		/* most kinds of streams */
@@ -30,9 +34,10 @@ struct timing {
 	int num_streams[PROFILE_SIDES];
 	void *begin, **ends[PROFILE_SIDES];	/* events */
 	struct cairn_energy no_card;
+	struct lockstep lockstep;
 };
 
-int timing_open(struct timing *timing, const struct cairn_impl *impl);
+int timing_open(struct timing *timing, const struct cairn_impl *impl, int32_t ranks);
 void timing_close(struct timing *timing);	/* does nothing if *timing is zeroed */
 
 /* A measurement shorter than 2 CAIRN_ENERGY_NS has no energy. */

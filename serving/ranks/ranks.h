@@ -78,11 +78,20 @@ int cairn_tp_beat(struct cairn_tp *tp);
  * In the other ranks: creates a worker, with `context` if it is not NULL (worker.h: so it must be in rank 0's
  * engine), and carries out plans until rank 0 closes. Returns 0 then;
  * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
+ *
+ * plans: of nano-batches; may be NULL. If rank 0's engine has any, these must have the same digest.
  */
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context);
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context,
+		    const struct cairn_nano_plans *plans);
+/*
+ * In the other ranks, which carry out no plans but make the calls of rank 0 by themselves: waits until rank 0
+ * closes. Errors as above.
+ */
+int cairn_tp_wait(struct cairn_tp *tp);
 /*
  * In the other ranks: tells rank 0 of the last error, and waits a few seconds until it has noticed. A rank 0
- * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever.
+ * that has been stopped (SIGSTOP) is killed: it would hold the group's devices for ever. In rank 0:
+ * cairn_tp_close() then kills the others instead of waiting for them.
  */
 void cairn_tp_fail(struct cairn_tp *tp);
 

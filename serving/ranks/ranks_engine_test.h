@@ -159,7 +159,7 @@ static inline int answer_all(struct cairn_test *t, struct cairn_session *s,
 static inline void be_other_rank(const struct cairn_common_options *o, struct cairn_tp *tp)
 {
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
-	_exit(cairn_session_follow(o, tp, NULL, 0, "test"));
+	_exit(cairn_session_follow(o, tp, NULL, 0, NULL, "test"));
 }
 
 static inline void free_asked(struct asked *all)

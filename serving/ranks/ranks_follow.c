@@ -147,16 +147,25 @@ static int next_frame(struct cairn_tp *tp, struct frame *frame)
 	return tp_receive_frame(tp, 0, frame, tp_deadline(tp->timeout_ms));
 }
 
+static int take_leave(struct cairn_tp *tp)
+{
+	tp_stop_watcher(tp);
+	return tp_send(tp, 0, END, NULL, 0);
+}
+
+static int refuse_frame(const struct frame *frame)
+{
+	return cairn_error(EINVAL, "rank 0: sent %u bytes of kind %u", frame->len, frame->kind);
+}
+
 static int follow(struct follower *f)
 {
 	struct frame frame;
 
 	for (;;) {
 		CAIRN_TRY(next_frame(f->tp, &frame));
-		if (frame.kind == END && !frame.len) {
-			tp_stop_watcher(f->tp);
-			return tp_send(f->tp, 0, END, NULL, 0);
-		}
+		if (frame.kind == END && !frame.len)
+			return take_leave(f->tp);
 		if (frame.kind == PLAN)
 			CAIRN_TRY(receive_plan(f, frame.len));
 		else if (frame.kind == COLLECT && !frame.len)
@@ -164,11 +173,35 @@ static int follow(struct follower *f)
 		else if (frame.kind == BEAT && !frame.len)
 			CAIRN_TRY(tp_send(f->tp, 0, BEAT, NULL, 0));
 		else
-			return cairn_error(EINVAL, "rank 0: sent %u bytes of kind %u", frame.len, frame.kind);
+			return refuse_frame(&frame);
 	}
 }
 
-static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
+int cairn_tp_wait(struct cairn_tp *tp)
+{
+	struct frame frame;
+
+	CAIRN_TRY(next_frame(tp, &frame));
+	return frame.kind == END && !frame.len ? take_leave(tp) : refuse_frame(&frame);
+}
+
+/* Sets wo->nano to the plans of rank 0, if it has any. */
+static int take_plans(const struct options *o, const struct cairn_nano_plans *plans,
+		      struct cairn_worker_options *wo)
+{
+	if (!o->plans)
+		return 0;
+	if (!plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has some, this rank has none");
+	if (plans->digest != o->plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has %016llx, this rank %016llx",
+				   (unsigned long long)o->plans, (unsigned long long)plans->digest);
+	wo->nano = plans;
+	return 0;
+}
+
+static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context,
+		  const struct cairn_nano_plans *plans)
 {
 	struct cairn_worker_options wo = { 0 };
 	struct cairn_tiers_options to = { 0 };
@@ -190,6 +223,7 @@ static int create(struct follower *f, struct cairn_model *model, struct cairn_mo
 	wo.context_rows = o.context_rows;
 	wo.context = context;
 	wo.context_keys = o.context_keys;
+	CAIRN_TRY(take_plans(&o, plans, &wo));
 	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;
@@ -210,9 +244,11 @@ void cairn_tp_fail(struct cairn_tp *tp)
 	char why[TEXT];
 	size_t len;
 
+	tp->failed = 1;
+	if (!tp->rank)
+		return;
 	snprintf(why, sizeof(why), "%s", cairn_last_error());
 	len = strlen(why);
-	tp->failed = 1;
 	if (!atomic_load(&tp->stopped)) {
 		if (tp_send(tp, 0, FAILED, why, len))
 			return;
@@ -224,10 +260,11 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
-int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context)
+int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context,
+		    const struct cairn_nano_plans *plans)
 {
 	struct follower f = { .tp = tp };
-	int ret = create(&f, model, context);
+	int ret = create(&f, model, context, plans);
 
 	if (!ret)
 		ret = follow(&f);

@@ -12,18 +12,6 @@
 
 #define MOST_LOGITS	16384	/* all_to_all moves rows of at most 64 KiB */
 
-/*
- * The outputs of o, down and the experts are partial sums: norms after attention and MLP follow these, and
- * without such norms the norm that adds them to the residual stream does.
- */
-int forward_is_partial(const struct walk *w, const struct cairn_graph_op *op)
-{
-	if (w->m->ranks <= 1)
-		return 0;
-	return w->m->config.block_norms ? cairn_op_weight(w->g, op, CAIRN_W_ATTN_OUT_NORM) >= 0 ||
-	       cairn_op_weight(w->g, op, CAIRN_W_MLP_OUT_NORM) >= 0 : op->kind == CAIRN_OP_ADD_NORM;
-}
-
 int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a)
 {
 	const struct cairn_all_reduce_norm_args sum = {

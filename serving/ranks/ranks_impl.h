@@ -31,6 +31,7 @@ struct frame {
 
 /* The options of worker and tiers that rank 0 sends. */
 struct options {
+	uint64_t plans;			/* digest of the plans of nano-batches; 0: there are none */
 	int64_t context_keys;
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
 	int32_t chunk_rows, context_rows, host_pages, disk_pages;
@@ -65,6 +66,7 @@ struct cairn_tp {
 	int reaped[MAX], status[MAX];	/* status: of a rank that was reaped */
 	uint64_t plans, passes, collected;	/* plans and passes launched */
 	int failed;			/* an error has occurred; the others are not waited for */
+	int told;			/* a rank has sent the reason of its end, which is the last error */
 
 	pthread_t watcher;
 	int watches, stop_fd;		/* an eventfd that ends the watcher */

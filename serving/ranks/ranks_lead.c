@@ -16,6 +16,7 @@
 static int tap_create(void *ctx, const struct cairn_worker_options *w, const struct cairn_tiers_options *t)
 {
 	struct options o = {
+		.plans = w->nano ? w->nano->digest : 0,
 		.context_keys = w->context_keys, .max_batch = w->max_batch, .max_rows = w->max_rows,
 		.max_context = w->max_context, .num_pages = w->num_pages, .page_size = w->page_size,
 		.repeatable = w->repeatable, .no_graphs = w->no_graphs, .chunk_rows = w->chunk_rows,

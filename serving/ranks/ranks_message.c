@@ -179,6 +179,7 @@ static int take_failure(struct cairn_tp *tp, int32_t r, size_t len, int64_t dead
 	for (size_t i = 0; i < len; i++)
 		if ((unsigned char)text[i] < 32)
 			text[i] = '?';
+	tp->told = 1;
 	return cairn_error(EIO, "rank %d has failed: %s", r, text);
 }
 
@@ -272,7 +273,7 @@ int tp_explain(struct cairn_tp *tp, int ret, uint64_t pass, const char *op)
 	if (ret == -ECANCELED && !tp->failed)
 		await_watcher(tp);
 	r = atomic_load(&tp->lost);
-	if (!tp->failed && r >= 0)
+	if (!tp->failed && !tp->told && r >= 0)
 		ret = lost(tp, r);
 	if (tp->failed)
 		return ret;		/* the text is complete */

@@ -125,8 +125,44 @@ static void four_bits(struct cairn_test *t)
 	run_all(t, all, ARRAY_SIZE(all));
 }
 
+/*
+ * An engine of ranks whose passes run as nano-batches gives the bits of one whose passes do not. Ranks with
+ * other plans than rank 0 would make their collectives in another order, and are refused.
+ */
+static void nano_batches(struct cairn_test *t)
+{
+	static const struct cairn_nano_plan plan[] = {
+		{ .num_batches = 3, .num_lanes = 3, .rows = { 2, 1, 1 }, .decodes = { 1, 1, 1 } },
+	};
+	static const struct cairn_nano_plans plans = { .plans = plan, .num = 1, .digest = 5 };
+	int64_t steps = 0;
+	struct shared all[] = {
+		{ .name = "llama3_tiny", .ranks = 2 }, { .name = "deepseek_q_tiny", .ranks = 4 },
+	};
+	struct scored want, got;
+	int32_t tokens[NUM];
+	char dir[PATH_MAX];
+
+	write_prompt(tokens);
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		if (write_model(t, &all[i], dir) ||
+		    !EXPECT(t, score_shared(t, &all[i], dir, tokens, NULL, &want) == 0))
+			continue;
+		all[i].nano = &plans;
+		all[i].nano_steps = &steps;
+		EXPECT(t, score_shared(t, &all[i], dir, tokens, NULL, &got) == 0);
+		EXPECT(t, same(&want, &got) && steps > 1);
+	}
+	all[0].other_plans = 2;
+	EXPECT(t, score_shared(t, &all[0], dir, tokens, NULL, &got) < 0);
+	EXPECT_CONTAINS(t, cairn_last_error(), "plans of nano-batches: rank 0 has 0000000000000005");
+	all[0].other_plans = 0;
+	all[0].context = CAIRN_EXCHANGE_HEADS;
+	EXPECT(t, score_shared(t, &all[0], dir, tokens, NULL, &got) == -EOPNOTSUPP);
+}
+
 static const struct cairn_unit units[] = {
-	{ "four_bits", four_bits },
+	{ "four_bits", four_bits }, { "nano_batches", nano_batches },
 	{ "dense", dense }, { "experts", experts }, { "latent", latent }, { "eight_bits", eight_bits },
 };
 

@@ -29,6 +29,9 @@ struct shared {
 	enum cairn_kv_form kv;
 	enum cairn_weights weights;
 	int32_t page_size, max_rows, context_rows, context_keys;	/* of the engine; 0: the default */
+	const struct cairn_nano_plans *nano;	/* of all ranks; NULL: none */
+	uint64_t other_plans;		/* what the other ranks' digest differs by */
+	int64_t *nano_steps;		/* gets how many steps ran as nano-batches; NULL: not wanted */
 	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
@@ -94,7 +97,7 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
 		.page_size = s->page_size, .context_rows = s->context_rows, .context = context,
 		.context_keys = s->context_keys, .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
-		.tap = tp ? cairn_tp_tap(tp) : NULL,
+		.tap = tp ? cairn_tp_tap(tp) : NULL, .nano = s->nano,
 	};
 	const struct cairn_request req = {
 		.prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .prompt_logprobs = 1,
@@ -107,6 +110,7 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 			      .repetition_penalty = 1.1f },
 		.on_token = take_drawn, .ctx = to,
 	};
+	struct cairn_engine_stats stats;
 	struct cairn_engine *e = NULL;
 	int ret = cairn_engine_create(&e, m, &eo);
 
@@ -117,6 +121,10 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 		ret = cairn_engine_submit(e, &draws);
 	if (!ret)
 		ret = cairn_engine_run(e);
+	if (!ret && s->nano_steps) {
+		cairn_engine_stats(e, &stats);
+		*s->nano_steps = stats.nano_steps;
+	}
 	cairn_engine_destroy(e);
 	return ret;
 }
@@ -151,6 +159,7 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 			       const int32_t *tokens, alter_fn alter, struct scored *to)
 {
 	struct cairn_model *m = NULL, *context = NULL;
+	struct cairn_nano_plans plans = { .num = 0 };
 	struct cairn_impl impl;
 	struct cairn_tp *tp;
 	int ret;
@@ -158,7 +167,11 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, NULL, 60000) == 0))
 		return 0;
 	if (cairn_tp_rank(tp)) {
-		if (load(&impl, &m, &context, tp, dir, s, alter) || cairn_tp_follow(tp, m, context))
+		if (s->nano)
+			plans = *s->nano;
+		plans.digest ^= s->other_plans;
+		if (load(&impl, &m, &context, tp, dir, s, alter) ||
+		    cairn_tp_follow(tp, m, context, s->nano ? &plans : NULL))
 			cairn_tp_fail(tp);
 		_exit(0);
 	}

@@ -255,7 +255,7 @@ static void loads_and_follows(struct cairn_tp *tp)
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
 	if (!cairn_impl_open("cpu", &impl) && !cairn_impl_start(&impl, 0) &&
 	    !cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) &&
-	    cairn_tp_follow(tp, m, NULL))
+	    cairn_tp_follow(tp, m, NULL, NULL))
 		cairn_tp_fail(tp);
 }
 
@@ -341,7 +341,7 @@ static void tells_and_follows(struct cairn_tp *tp)
 
 	if (write(pid_of_rank[1], &self, sizeof(self)) != sizeof(self) || start_table(tp, &impl) ||
 	    cairn_model_load(&m, &impl, embedded(dir, sizeof(dir)), NULL, NULL) ||
-	    cairn_tp_follow(tp, m, NULL))
+	    cairn_tp_follow(tp, m, NULL, NULL))
 		cairn_tp_fail(tp);
 }
 

@@ -31,6 +31,7 @@ enum cairn_search_fault {
 	FAULT_OTHER_DIGEST,		/* a plan for other kernels is taken */
 	FAULT_OTHER_GPU,
 	FAULT_OTHER_SHAPE,
+	FAULT_OTHER_RANKS,
 	FAULT_CUT_OFF_BY_ONE,		/* a cut is read as the row before it */
 	FAULT_GAIN_IGNORED,		/* an entry is picked whatever its measured gain */
 	FAULT_MORE_ROWS,		/* an entry with more rows than the pass is picked */
@@ -39,6 +40,7 @@ enum cairn_search_fault {
 	FAULT_ANY_CONTEXT,		/* one for another context is picked */
 	FAULT_SPLIT_SMS,		/* both operations of a green pair get the same SMs */
 	FAULT_WRONG_LANE,		/* attention runs on the lane of products */
+	FAULT_NETWORK_LANE,		/* so do collectives */
 	FAULT_CUTS_EQUAL,		/* all nano-batches get equal rows */
 	FAULT_LIGHT_LOST,		/* the light operations of a part have no place */
 	NUM_FAULTS

@@ -221,7 +221,7 @@ static int plans(struct cairn_test *t)
 	mutant_search_plan_free(plan);
 	return right && is_refused(t, "'G'", "'H'") && is_refused(t, "0123456789abcdef",
 								  "1123456789abcdef") &&
-	       is_refused(t, "4x64-0a", "4x64-0b");
+	       is_refused(t, "4x64-0a", "4x64-0b") && is_refused(t, "'ranks': 1", "'ranks': 2");
 }
 
 static void notice_plan(struct cairn_test *t, int fault)
@@ -235,18 +235,19 @@ static void notice_plan(struct cairn_test *t, int fault)
 /* Returns whether an entry becomes the plan that it should under the current fault. */
 static int lanes(struct cairn_test *t)
 {
-	struct cairn_plan_file *file = open_engine_plan(t, "'how': 'green', 'sms': 40", "", "");
+	struct cairn_plan_file *file = open_engine_plan(t, 2, "'how': 'green', 'sms': 40", "", "");
 	struct cairn_search_pipeline pipeline;
 	struct cairn_plan_lanes l;
 	const struct cairn_nano_place *p;
 	int light = 0, right;
 
-	if (!file || engine_pipeline(&pipeline) || mutant_search_plan_lanes_make(&l, file, 0, &pipeline))
+	if (!file || engine_pipeline(&pipeline, 2) || mutant_search_plan_lanes_make(&l, file, 0, &pipeline))
 		return 0;
-	right = l.plan.rows[0] * 640 == l.plan.rows[1] * 384 && l.plan.num_lanes == 4 &&
-		l.plan.lanes[2].sms == -l.plan.lanes[3].sms;
+	right = l.plan.rows[0] * 640 == l.plan.rows[1] * 384 && l.plan.num_lanes == 5 &&
+		l.plan.lanes[3].sms == -l.plan.lanes[4].sms;
 	for (p = l.places; p < l.places + l.plan.num_places; p++) {
-		right &= strcmp(p->op, "attn") || p->lane == (p->batch ? 1 : 2);
+		right &= strcmp(p->op, "attn") || p->lane == (p->batch ? 1 : 3);
+		right &= !strstr(p->op, "norm") || p->lane == 2;
 		light += !strcmp(p->op, "rope") || !strcmp(p->op, "attn");
 	}
 	mutant_search_plan_lanes_free(&l);
@@ -287,6 +288,7 @@ MUTANT(kind_overlaps_in_stage2, KIND_OVERLAPS_2, memory)
 PLAN_MUTANT(other_digest_taken, OTHER_DIGEST)
 PLAN_MUTANT(other_gpu_taken, OTHER_GPU)
 PLAN_MUTANT(other_shape_taken, OTHER_SHAPE)
+PLAN_MUTANT(other_ranks_taken, OTHER_RANKS)
 PLAN_MUTANT(cut_off_by_one, CUT_OFF_BY_ONE)
 PLAN_MUTANT(gain_ignored, GAIN_IGNORED)
 PLAN_MUTANT(more_rows_picked, MORE_ROWS)
@@ -295,6 +297,7 @@ PLAN_MUTANT(any_share_picked, ANY_SHARE)
 PLAN_MUTANT(any_context_picked, ANY_CONTEXT)
 LANES_MUTANT(parts_share_sms, SPLIT_SMS)
 LANES_MUTANT(attention_on_wrong_lane, WRONG_LANE)
+LANES_MUTANT(collectives_on_wrong_lane, NETWORK_LANE)
 LANES_MUTANT(cuts_equal, CUTS_EQUAL)
 LANES_MUTANT(light_operations_lost, LIGHT_LOST)
 
@@ -303,9 +306,10 @@ static const struct cairn_unit units[] = {
 	UNIT(no_layer_edges), UNIT(no_data_edges), UNIT(no_cache_edges), UNIT(cache_next_only),
 	UNIT(whole_meets_first), UNIT(no_wrap), UNIT(kind_overlaps), UNIT(rows_lost), UNIT(decode_lost),
 	UNIT(decode_unbounded), UNIT(no_rho), UNIT(no_triple), UNIT(p_is_r), UNIT(kind_overlaps_in_stage2),
-	UNIT(other_digest_taken), UNIT(other_gpu_taken), UNIT(other_shape_taken), UNIT(cut_off_by_one),
-	UNIT(gain_ignored), UNIT(more_rows_picked), UNIT(far_rows_picked), UNIT(any_share_picked),
-	UNIT(any_context_picked), UNIT(parts_share_sms), UNIT(attention_on_wrong_lane), UNIT(cuts_equal),
+	UNIT(other_digest_taken), UNIT(other_gpu_taken), UNIT(other_shape_taken), UNIT(other_ranks_taken),
+	UNIT(cut_off_by_one), UNIT(gain_ignored), UNIT(more_rows_picked), UNIT(far_rows_picked),
+	UNIT(any_share_picked), UNIT(any_context_picked), UNIT(parts_share_sms),
+	UNIT(attention_on_wrong_lane), UNIT(collectives_on_wrong_lane), UNIT(cuts_equal),
 	UNIT(light_operations_lost),
 };
 

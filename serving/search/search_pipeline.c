@@ -10,9 +10,10 @@
 #include "serving/graph/op_cost.h"
 #include "serving/model/model_graph.h"
 
-static int is_heavy(enum cairn_op_kind kind)
+static int is_heavy(const struct cairn_graph_op *op)
 {
-	return kind == CAIRN_OP_GEMM || kind == CAIRN_OP_ATTN || kind == CAIRN_OP_MLA || kind == CAIRN_OP_MOE;
+	return op->kind == CAIRN_OP_GEMM || op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA ||
+	       op->kind == CAIRN_OP_MOE || op->collective;
 }
 
 static int is_norm(enum cairn_op_kind kind)
@@ -35,13 +36,13 @@ static int add_op(struct cairn_search_pipeline *p, const struct cairn_graph_op *
 		return cairn_error(EOPNOTSUPP, "pipeline: a layer has more than %d heavy operations",
 				   CAIRN_SEARCH_MOST_OPS);
 	memset(to, 0, sizeof(*to));
-	snprintf(to->name, sizeof(to->name), "%s", op ? short_name(op) : "all_reduce");
+	snprintf(to->name, sizeof(to->name), "%s", short_name(op));
 	suffix = strstr(to->name, "_proj");
 	if (suffix)
 		*suffix = 0;
-	to->attention = op && (op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA);
-	to->whole = op && op->kind == CAIRN_OP_MOE;
-	to->network = !op;
+	to->attention = op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA;
+	to->whole = op->kind == CAIRN_OP_MOE;
+	to->network = op->collective;
 	to->layer_op = id;
 	p->num_ops++;
 	return 0;
@@ -64,7 +65,7 @@ static int add_layer(struct cairn_search_pipeline *p, const struct cairn_op_grap
 	int32_t last = -1;
 
 	for (int32_t i = 0; i < g->num_ops; i++)
-		if (g->ops[i].layer == layer && is_heavy(g->ops[i].kind)) {
+		if (g->ops[i].layer == layer && is_heavy(&g->ops[i])) {
 			owner[i] = p->num_ops;
 			CAIRN_TRY(add_op(p, &g->ops[i], i));
 		}
@@ -73,7 +74,7 @@ static int add_layer(struct cairn_search_pipeline *p, const struct cairn_op_grap
 	for (int32_t i = 0; i < g->num_ops; i++) {
 		if (g->ops[i].layer != layer)
 			continue;
-		if (is_heavy(g->ops[i].kind))
+		if (is_heavy(&g->ops[i]))
 			last = owner[i];
 		else if (is_norm(g->ops[i].kind))
 			owner[i] = last + 1 < p->num_ops ? last + 1 : last;
@@ -105,9 +106,31 @@ static int add_edge(struct cairn_search_pipeline *p, int32_t from, int32_t to, i
 	return 0;
 }
 
+/* Returns the operation of a layer that has the name of operation i of another one, or -1. */
+static int32_t namesake(const struct cairn_op_graph *g, int32_t i, int32_t layer)
+{
+	for (int32_t o = 0; o < g->num_ops; o++)
+		if (g->ops[o].layer == layer && !strcmp(short_name(&g->ops[o]), short_name(&g->ops[i])))
+			return o;
+	return -1;
+}
+
+/* The first layer's norm sums nothing, so that layers with the same operations may have other collectives. */
+static int check_layers(const struct cairn_op_graph *g, int32_t layer)
+{
+	int32_t num = 0;
+
+	for (int32_t i = 0; i < g->num_ops; i++) {
+		num += (g->ops[i].layer == layer) - (g->ops[i].layer == layer - 1);
+		if (g->ops[i].layer == layer - 1 && namesake(g, i, layer) < 0)
+			num = INT32_MIN / 2;
+	}
+	return num ? cairn_error(EOPNOTSUPP, "pipeline: the last two layers have different operations") : 0;
+}
+
 /* Adds the edges of the values that the operations of `layer` read, from that layer and the one before. */
 static int add_edges(struct cairn_search_pipeline *p, const struct cairn_op_graph *g, int32_t layer,
-		     const int32_t *owner, const int32_t *before)
+		     const int32_t *owner)
 {
 	for (int32_t i = 0; i < g->num_ops; i++) {
 		const struct cairn_graph_op *op = &g->ops[i];
@@ -118,31 +141,10 @@ static int add_edges(struct cairn_search_pipeline *p, const struct cairn_op_grap
 
 			if (from < 0 || v->layer < 0)
 				continue;
-			CAIRN_TRY(add_edge(p, lag ? before[from] : owner[from], owner[i], lag,
+			CAIRN_TRY(add_edge(p, owner[lag ? namesake(g, from, layer) : from], owner[i], lag,
 					   v->kind == CAIRN_VALUE_CACHE ?
 						   CAIRN_SEARCH_CACHE : CAIRN_SEARCH_DATA));
 		}
-	}
-	return 0;
-}
-
-/* Puts an all_reduce behind the operations whose results are sums over the ranks. */
-static int add_network(struct cairn_search_pipeline *p)
-{
-	int32_t num = p->num_ops;
-
-	for (int32_t i = 0; i < num; i++) {
-		const char *name = p->ops[i].name;
-
-		if (strcmp(name, "o") && strcmp(name, "down") && strcmp(name, "moe"))
-			continue;
-		CAIRN_TRY(add_op(p, NULL, -1));
-		cover(&p->ops[p->num_ops - 1], &(struct cairn_graph_op){ .name = ".all_reduce" });
-		p->ops[p->num_ops - 1].whole = p->ops[i].whole;
-		for (int32_t e = 0; e < p->num_edges; e++)
-			if (p->edges[e].from == i)
-				p->edges[e].from = p->num_ops - 1;
-		CAIRN_TRY(add_edge(p, i, p->num_ops - 1, 0, CAIRN_SEARCH_DATA));
 	}
 	return 0;
 }
@@ -188,25 +190,21 @@ static void name_shape(struct cairn_search_pipeline *p, const struct cairn_model
 
 static int derive(struct cairn_search_pipeline *p, const struct cairn_op_graph *g, int32_t layer)
 {
-	int32_t *owner = calloc((size_t)g->num_ops * 2, sizeof(*owner));
-	struct cairn_search_pipeline before = { .num_ops = 0 };
+	int32_t *owner;
 	int ret;
 
+	CAIRN_TRY(check_layers(g, layer));
+	owner = calloc((size_t)g->num_ops + 1, sizeof(*owner));
 	if (!owner)
 		return cairn_error(ENOMEM, "pipeline: out of memory");
-	ret = add_layer(&before, g, layer - 1, owner + g->num_ops);
+	ret = add_layer(p, g, layer, owner);
 	if (!ret)
-		ret = add_layer(p, g, layer, owner);
-	if (!ret && before.num_ops != p->num_ops)
-		ret = cairn_error(EOPNOTSUPP, "pipeline: the last two layers have different operations");
-	if (!ret)
-		ret = add_edges(p, g, layer, owner, owner + g->num_ops);
+		ret = add_edges(p, g, layer, owner);
 	free(owner);
 	return ret;
 }
 
-int cairn_search_pipeline(struct cairn_search_pipeline *out, const struct cairn_model_config *config,
-			  int32_t ranks)
+int cairn_search_pipeline(struct cairn_search_pipeline *out, const struct cairn_model_config *config)
 {
 	struct cairn_op_graph *g;
 	int32_t last = config->num_hidden_layers - 1;
@@ -221,11 +219,9 @@ int cairn_search_pipeline(struct cairn_search_pipeline *out, const struct cairn_
 	CAIRN_TRY(cairn_model_graph(&g, config));
 	ret = derive(out, g, last);
 	cairn_op_graph_destroy(g);
-	if (!ret && ranks > 1)
-		ret = add_network(out);
 	drop_implied(out);
 	out->num_layers = last + 1;
-	out->ranks = ranks;
+	out->ranks = config->shares > 1 ? config->shares : 1;
 	name_shape(out, config);
 	return ret;
 }

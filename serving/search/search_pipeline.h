@@ -5,14 +5,14 @@
  * The pipeline is derived from the graph of a model (op_graph.h). Layers repeat, so one layer is enough: an
  * edge within a layer has lag 0, and an edge into the next layer lag 1. Embedding and head are no part of it.
  *
- * An operation of the pipeline is a heavy one of the graph (a product, attention, or experts) with its light
- * neighbours: norms belong to the heavy operation after them, and rope, appending to the cache and
- * activations to the one before, whose epilogue they are or can be. At the end of a layer, norms belong to
- * the last heavy operation. Its name is that of the heavy one without layer and "_proj": qkv, attn, o,
- * gate_up, down; q_a, q, kv_a with latent attention; moe.
+ * An operation of the pipeline is a heavy one of the graph (a product, attention, experts, or a collective
+ * of several ranks) with its light neighbours: norms belong to the heavy operation after them, and rope,
+ * appending to the cache and activations to the one before, whose epilogue they are or can be. At the end of
+ * a layer, norms belong to the last heavy operation. Its name is that of the heavy one without layer and
+ * "_proj": qkv, attn, o, gate_up, down; q_a, q, kv_a with latent attention; moe.
  *
- * With more than one rank, an all_reduce follows each operation whose product sums over the ranks: o, down
- * and moe.
+ * In the share of one of several ranks, the norms that sum the outputs of o, down and the experts over the
+ * ranks are collectives: attn_norm and mlp_norm. They are bound by the network.
  *
  * Edges that others imply are left out. Whole operations (experts) run once for all rows: a product that is
  * cut reads its weights once for each part, and each part of the experts' rows reads nearly all experts.
@@ -43,7 +43,7 @@ struct cairn_search_op {
 	bool attention;		/* its time depends on requests and keys, not on rows */
 	bool whole;
 	bool network;
-	int32_t layer_op;	/* the heavy operation in the graph; -1: network */
+	int32_t layer_op;	/* the heavy operation in the graph */
 };
 
 struct cairn_search_edge {
@@ -56,12 +56,11 @@ struct cairn_search_pipeline {
 	struct cairn_search_edge edges[CAIRN_SEARCH_MOST_EDGES];
 	int32_t num_ops, num_edges;
 	int32_t num_layers;
-	int32_t ranks;
+	int32_t ranks;		/* of which the model is one's share; 1: it is whole */
 	char shape[64];		/* identifies the model's sizes: "32x4096-" and a digest of all dimensions */
 };
 
-int cairn_search_pipeline(struct cairn_search_pipeline *out, const struct cairn_model_config *config,
-			  int32_t ranks);
+int cairn_search_pipeline(struct cairn_search_pipeline *out, const struct cairn_model_config *config);
 
 /* A pass: decode requests of one row and context cached tokens each, and one prompt with the other rows. */
 struct cairn_search_pass {

@@ -3,6 +3,7 @@
 #include <limits.h>
 
 #include "conformance/harness.h"
+#include "serving/model/model_graph.h"
 #include "serving/search/search_test.h"
 
 /* Writes the pipeline as text: names with what they cover, then edges; ' marks the next layer, # keys. */
@@ -19,6 +20,14 @@ static void describe(const struct cairn_search_pipeline *p, char *text, size_t l
 				       p->edges[e].kind == CAIRN_SEARCH_CACHE ? "#" : "");
 }
 
+/* Makes a config that of one rank's share. */
+static int share(struct cairn_model_config *c, int ranks)
+{
+	int32_t kv_shares;
+
+	return ranks > 1 ? cairn_model_share_config(c, "shape", ranks, &kv_shares) : 0;
+}
+
 static void shapes(struct cairn_test *t)
 {
 	static const struct {
@@ -31,16 +40,19 @@ static void shapes(struct cairn_test *t)
 		  "gate_up(mlp_norm gate_up_proj activation) down(down_proj)  "
 		  "down>qkv' qkv>attn# attn>o o>gate_up gate_up>down" },
 		{ "llama3-8b", 2,
-		  "qkv(attn_norm qkv_proj rope kv_append) attn(attn) o(o_proj) "
-		  "gate_up(mlp_norm gate_up_proj activation) down(down_proj) all_reduce(all_reduce) "
-		  "all_reduce(all_reduce)  all_reduce>qkv' qkv>attn# attn>o all_reduce>gate_up "
-		  "gate_up>down o>all_reduce down>all_reduce" },
+		  "attn_norm(attn_norm) qkv(qkv_proj rope kv_append) attn(attn) o(o_proj) mlp_norm(mlp_norm) "
+		  "gate_up(gate_up_proj activation) down(down_proj)  "
+		  "down>attn_norm' attn_norm>qkv qkv>attn# attn>o o>mlp_norm mlp_norm>gate_up gate_up>down" },
 		{ "mixtral-8x7b", 1,
 		  "qkv(attn_norm qkv_proj rope kv_append) attn(attn) o(o_proj) moe*(mlp_norm moe)  "
 		  "moe>qkv' qkv>attn# attn>o o>moe" },
 		{ "dsv2lite", 1,
 		  "q(attn_norm q_proj) kv_a(kv_a_proj mla_append) attn(attn) o(o_proj) moe*(mlp_norm moe)  "
 		  "moe>q' q>kv_a kv_a>attn# attn>o o>moe" },
+		{ "dsv2lite", 2,
+		  "attn_norm(attn_norm) q(q_proj) kv_a(kv_a_proj mla_append) attn(attn) o(o_proj) "
+		  "mlp_norm(mlp_norm) moe*(moe)  moe>attn_norm' attn_norm>q q>kv_a kv_a>attn# attn>o "
+		  "o>mlp_norm mlp_norm>moe" },
 	};
 	struct cairn_search_pipeline p;
 	struct cairn_model_config c;
@@ -48,12 +60,14 @@ static void shapes(struct cairn_test *t)
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
 		if (!EXPECT(t, cairn_model_shape(all[i].shape, &c) == 0 &&
-			       cairn_search_pipeline(&p, &c, all[i].ranks) == 0))
+			       share(&c, all[i].ranks) == 0 && cairn_search_pipeline(&p, &c) == 0))
 			continue;
 		describe(&p, text, sizeof(text));
 		if (!EXPECT(t, !strcmp(text, all[i].want)))
 			cairn_note(t, "%s: %s", all[i].shape, text);
 		EXPECT(t, p.num_layers == c.num_hidden_layers && p.ranks == all[i].ranks);
+		for (int32_t o = 0; o < p.num_ops; o++)
+			EXPECT(t, p.ops[o].network == (p.ranks > 1 && strstr(p.ops[o].name, "norm") != NULL));
 	}
 }
 
@@ -63,13 +77,12 @@ static void limits(struct cairn_test *t)
 	struct cairn_search_pipeline a, b;
 	struct cairn_model_config c;
 
-	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(&a, &c, 1) == 0);
-	EXPECT(t, cairn_search_pipeline(&b, &c, 2) == 0 && !strcmp(a.shape, b.shape));
+	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(&a, &c) == 0);
 	c.intermediate_size += 128;
-	EXPECT(t, cairn_search_pipeline(&b, &c, 1) == 0 && strcmp(a.shape, b.shape));
+	EXPECT(t, cairn_search_pipeline(&b, &c) == 0 && strcmp(a.shape, b.shape));
 	c.num_hidden_layers = 1;
-	EXPECT(t, cairn_search_pipeline(&b, &c, 1) == -EOPNOTSUPP);
-	EXPECT(t, cairn_model_shape("gemma2-9b", &c) == 0 && cairn_search_pipeline(&b, &c, 1) == -EOPNOTSUPP);
+	EXPECT(t, cairn_search_pipeline(&b, &c) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_shape("gemma2-9b", &c) == 0 && cairn_search_pipeline(&b, &c) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "different attention windows");
 }
 
@@ -94,7 +107,7 @@ static void kinds(struct cairn_test *t)
 	enum cairn_search_kind got[CAIRN_SEARCH_MOST_OPS];
 
 	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
-		EXPECT(t, cairn_model_shape(all[i].shape, &c) == 0 && cairn_search_pipeline(&p, &c, 1) == 0);
+		EXPECT(t, cairn_model_shape(all[i].shape, &c) == 0 && cairn_search_pipeline(&p, &c) == 0);
 		EXPECT(t, cairn_search_kinds(&p, &c, &all[i].pass, 700, 4400, got) == 0);
 		for (int32_t o = 0; o < p.num_ops; o++)
 			if (!EXPECT(t, (int)got[o] == all[i].want[o]))
@@ -115,7 +128,7 @@ static void problem(struct cairn_test *t)
 	double want = 5e-3 + 192 * 1024 * 1e-7;
 
 	closed_profile(t, 512, path, sizeof(path));
-	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(&pipeline, &c, 1) == 0);
+	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(&pipeline, &c) == 0);
 	if (!EXPECT(t, cairn_search_profile_read(&profile, path) == 0))
 		return;
 	EXPECT(t, cairn_search_problem(&p, &pipeline, &c, profile, &pass, ~0u) == 0);

@@ -79,12 +79,18 @@ static int take_attn(struct cairn_search_problem *p, const struct cairn_search_p
 	return 0;
 }
 
+/* Returns the name that the operation has in a profile: collectives of a layer are all the same one. */
+static const char *measured_as(const struct cairn_search_op *op)
+{
+	return op->network ? CAIRN_SEARCH_ALL_REDUCE : op->name;
+}
+
 /* Takes the sizes for which the profile has every operation. */
 static int take_times(struct cairn_search_problem *p, const struct cairn_search_profile *profile)
 {
 	for (int32_t o = 0; o < p->num_ops; o++)
 		if (!p->ops[o].attention)
-			CAIRN_TRY(cairn_search_profile_ms(profile, p->ops[o].name, p->pass.rows,
+			CAIRN_TRY(cairn_search_profile_ms(profile, measured_as(&p->ops[o]), p->pass.rows,
 							  &p->whole_ms[o]));
 	p->num_sizes = 0;
 	for (int32_t b = CAIRN_SEARCH_TILE; b < p->pass.rows; b += CAIRN_SEARCH_TILE) {
@@ -92,7 +98,7 @@ static int take_times(struct cairn_search_problem *p, const struct cairn_search_
 
 		for (int32_t o = 0; o < p->num_ops; o++)
 			if (!p->ops[o].attention && !p->ops[o].whole)
-				missing |= cairn_search_profile_ms(profile, p->ops[o].name, b,
+				missing |= cairn_search_profile_ms(profile, measured_as(&p->ops[o]), b,
 								   &p->ms[o][p->num_sizes]) != 0;
 		if (missing)
 			continue;

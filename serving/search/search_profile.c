@@ -88,7 +88,7 @@ static int take_case(const char *text, struct part parts[3])
 static enum cairn_search_kind kind_of(const struct part *part)
 {
 	return is_attn(part->op) ? CAIRN_SEARCH_MEMORY :
-	       !strcmp(part->op, "all_reduce") ? CAIRN_SEARCH_NETWORK : CAIRN_SEARCH_COMPUTE;
+	       !strcmp(part->op, CAIRN_SEARCH_ALL_REDUCE) ? CAIRN_SEARCH_NETWORK : CAIRN_SEARCH_COMPUTE;
 }
 
 static int grow(void *array, int32_t num, size_t bytes)

@@ -12,7 +12,7 @@
  * case         one operation, or two that run together, separated by two underscores; a case of three is a
  *              check of the others, and is not read further
  * NAME_mROWS   an operation of the pipeline (search_pipeline.h) for that many rows, with the light operations
- *              that it covers; all_reduce_mROWS is the network's
+ *              that it covers; all_reduce_mROWS stands for all collectives of a layer of one of several ranks
  * dec_bBATCH_kvCONTEXT   attention of BATCH decoding requests with CONTEXT cached tokens each
  * pre_mROWS_kvCONTEXT    attention of ROWS rows of prompts with CONTEXT keys each
  * how          alone; in pairs streams, priority, green, queue or coresident: how the two share the GPU.
@@ -38,6 +38,7 @@
 #include <stdint.h>
 
 #define CAIRN_SEARCH_NAME		24	/* bytes of an operation's name, including its NUL */
+#define CAIRN_SEARCH_ALL_REDUCE	"all_reduce"
 #define CAIRN_SEARCH_MOST_SMS	1024
 #define CAIRN_SEARCH_MOST_ROWS	(1 << 20)
 

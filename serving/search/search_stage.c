@@ -18,7 +18,7 @@ const char *cairn_search_part_name(const struct cairn_search_milp *m, int32_t pa
 	const struct cairn_search_part *p = &m->parts->parts[part];
 	char *text = ring[next++ & 3];
 
-	/* Two operations may have one name (all_reduce), so the number of the operation leads. */
+	/* The number of the operation leads, because a long name is cut. */
 	snprintf(text, sizeof(ring[0]), "%d%.10s_%d", p->op, m->problem->ops[p->op].name, p->nano);
 	return text;
 }

@@ -19,7 +19,7 @@ static int open_pass(struct cairn_test *t, const struct cairn_search_pass *pass,
 	char path[PATH_MAX];
 
 	closed_profile(t, pass->rows, path, sizeof(path));
-	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(pipeline, &c, 1) == 0);
+	EXPECT(t, cairn_model_shape("llama3-8b", &c) == 0 && cairn_search_pipeline(pipeline, &c) == 0);
 	return EXPECT(t, cairn_search_profile_read(profile, path) == 0) &&
 	       EXPECT(t, cairn_search_problem(p, pipeline, &c, *profile, pass, ~0u) == 0);
 }

@@ -453,7 +453,7 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 
-	return forward_is_partial(w, op) ? forward_sum_norm(w, &args) :
+	return op->collective ? forward_sum_norm(w, &args) :
 	       CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 

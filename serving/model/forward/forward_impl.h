@@ -148,9 +148,7 @@ static inline int forward_head_adds(const struct cairn_graph_op *first)
 
 /* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
 
-/* Returns whether a norm's input is a partial sum of this rank. */
-int forward_is_partial(const struct walk *w, const struct cairn_graph_op *op);
-/* The same norm of the partial sums of all ranks. */
+/* A norm that is a collective: that of the sums of all ranks' x. */
 int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
 /* Returns at which byte of the output matrix this rank's rows begin. */
 size_t forward_head_at(const struct walk *w);

@@ -106,9 +106,6 @@ struct cairn_stored {
  */
 enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
-/* Makes *c, the config of the whole model, that of one rank's share; *kv_shares: see struct cairn_model. */
-int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
-			     int32_t *kv_shares);
 /*
  * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. If
  * heads are exchanged among more ranks than there are KV heads, several ranks have the same one.

@@ -391,7 +391,7 @@ static int follow(struct worker *w, const struct cairn_serve_options *o)
 		close(CAIRN_SERVE_FD);
 	free(w);
 	fprintf(stderr, "cairn serve: rank %d is process %d\n", cairn_tp_rank(tp), getpid());
-	return cairn_session_follow(&o->common, tp, o->shape, (uint64_t)o->seed, "serve");
+	return cairn_session_follow(&o->common, tp, o->shape, (uint64_t)o->seed, o->plan, "serve");
 }
 
 int cairn_cmd_serve_worker(int argc, char **argv)
