@@ -121,6 +121,7 @@ struct cairn_common_options {
 	int kv;				/* enum cairn_kv_form */
 	int exchange;			/* enum cairn_exchange, of cp */
 	int64_t context_rows, context_keys;	/* of passes that ranks share out; 0: not given */
+	int stripes;			/* each rank of cp holds some of the KV pages */
 };
 
 /*

@@ -18,6 +18,7 @@ struct follower {
 	struct cairn_tiers *tiers;
 	struct cairn_plan_limits limits;
 	struct cairn_plan plan;
+	int stripes;			/* the worker copies pages, the tiers do not */
 	unsigned char *bytes;		/* [room], of the plan */
 	size_t room;
 };
@@ -70,6 +71,16 @@ static int carry_out_pass(struct follower *f, int32_t first_part)
 	return cairn_worker_launch(f->worker);
 }
 
+static int copy_pages(struct follower *f)
+{
+	for (int32_t i = 0; i < f->plan.num_moves; i++) {
+		if (f->plan.moves[i].kind != CAIRN_MOVE_COPY)
+			return cairn_error(EINVAL, "rank 0: moves pages of stripes between tiers");
+		CAIRN_TRY(cairn_worker_copy_page(f->worker, f->plan.moves[i].page, f->plan.moves[i].to));
+	}
+	return 0;
+}
+
 /* Does what engine_step.c does with the plan of a step. */
 static int carry_out_plan(struct follower *f, size_t len)
 {
@@ -85,10 +96,10 @@ static int carry_out_plan(struct follower *f, size_t len)
 		return 0;
 	step = (struct cairn_step_plan){ .moves = p->moves, .num_moves_before = p->num_moves_before,
 					 .num_moves = p->num_moves, .num_items = p->num_parts };
-	CAIRN_TRY(cairn_tiers_before(f->tiers, &step));
+	CAIRN_TRY(f->stripes ? copy_pages(f) : cairn_tiers_before(f->tiers, &step));
 	if (p->num_parts)
 		CAIRN_TRY(carry_out_pass(f, i));
-	return cairn_tiers_after(f->tiers, &step);
+	return f->stripes ? 0 : cairn_tiers_after(f->tiers, &step);
 }
 
 static int receive_plan(struct follower *f, size_t len)
@@ -190,6 +201,7 @@ static int create(struct follower *f, struct cairn_model *model, struct cairn_mo
 	wo.context_rows = o.context_rows;
 	wo.context = context;
 	wo.context_keys = o.context_keys;
+	wo.stripes = f->stripes = o.stripes != 0;
 	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;

@@ -26,6 +26,8 @@ static const char usage[] =
 	"  --cp N                 context parallelism over N processes, also with --tp N: see generate;\n"
 	"                         excludes --plan (1)\n"
 	"  --cp-exchange WHAT, --cp-rows N, --cp-keys N    how, and which passes: see generate\n"
+	"  --cp-stripes           each of N ranks holds 1/N of the KV pages: see generate; excludes\n"
+	"                         --speculative, --repeatable and --host-pages (off)\n"
 	"  --pp N                 pipeline parallelism over N processes: see generate; excludes --tp, --cp\n"
 	"                         and --plan (1)\n"
 	"  --pp-chunk N           tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
@@ -234,8 +236,8 @@ int cairn_serve_name_option(int ret)
 		{ "unix_path", "uds" },
 		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
-		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },
-		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
+		{ "num_pages", "pages" }, { "stripes", "cp-stripes" }, { "host_pages", "host-pages" },
+		{ "disk_pages", "disk-pages" }, { "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
 		{ "attention_workers", "attention-workers" },

@@ -218,7 +218,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 		goto out_destroy;
 	}
 	/* with remote attention, no operation here reads or writes the cache */
-	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : w->opt.num_pages, w->opt.page_size);
+	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : worker_held_pages(w),
+				    w->opt.page_size);
 	if (ret)
 		goto out_destroy;
 	if (!w->by_steps)

@@ -117,6 +117,13 @@ struct cairn_worker_options {
 	 */
 	int64_t context_keys;
 	/*
+	 * Such ranks hold only pages of their own: of the num_pages pages, rank r has those p with p mod
+	 * ranks = r. All decoding passes then share out pages. Every other pass must have a single part
+	 * (cairn_scheduler_options.separate), and cairn_worker_copy_page() copies pages. Not with repeatable,
+	 * chained parts, trees, taps and decode_step.
+	 */
+	int stripes;
+	/*
 	 * With `attention`: passes of several workers, the lanes, are under way together. The first one has
 	 * `lanes` > 1, the others name it as `first`, which must outlive them, and their number as `lane`.
 	 * They have the same options otherwise. A launch then begins a pass, and cairn_worker_turn() takes it
@@ -212,6 +219,7 @@ struct cairn_worker_stats {
 	int64_t nano_passes;		/* run as nano-batches */
 	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
 	int64_t pages_passes;		/* of which ranks shared out the pages, as context_keys says */
+	int64_t stripes_passes;		/* whose pages were gathered from all ranks */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
 	 * computes, waits for results, and a worker attends (the slowest one) */
@@ -263,8 +271,9 @@ int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, con
  */
 int cairn_worker_turn(struct cairn_worker *worker, int *under_way);
 /*
- * With `attention`: before the next pass of any lane, page `from` is copied to page `to`, in the order of the
- * calls. Without, the caller moves pages in the memory of cairn_worker_kv().
+ * With `attention` or `stripes`: before the next pass of any lane, page `from` is copied to page `to`, in the
+ * order of the calls; with `stripes`, all ranks make the same calls. Without both, the caller moves pages in
+ * the memory of cairn_worker_kv().
  */
 int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
 /*

@@ -747,7 +747,9 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
+		CAIRN_TRY(forward_stripes_before(&w, op));
 		CAIRN_TRY(forward_run_op(&w, op));
+		CAIRN_TRY(forward_stripes_after(&w, op));
 		if (b->num_taps)
 			CAIRN_TRY(run_taps(&w, o));
 	}
