@@ -16,6 +16,7 @@ struct follower {
 	struct cairn_tp *tp;
 	struct cairn_worker *worker;
 	struct cairn_tiers *tiers;
+	struct cairn_model *model, *context;
 	struct cairn_plan_limits limits;
 	struct cairn_plan plan;
 	int stripes;			/* the worker copies pages, the tiers do not */
@@ -48,7 +49,7 @@ static int carry_out(struct follower *f, const struct cairn_plan_item *item)
 		return 0;
 	case CAIRN_PLAN_PART:
 		cairn_worker_add(f->worker, &item->part);
-		return 0;
+		return f->tp->watch ? f->tp->watch->part(f->tp->watch->ctx, &item->part) : 0;
 	default:
 		cairn_worker_add_draw(f->worker, item->row, &item->part);
 		return 0;
@@ -67,6 +68,8 @@ static int carry_out_pass(struct follower *f, int32_t first_part)
 		CAIRN_TRY(carry_out(f, &p->items[i]));
 	if (cairn_tiers_by_layer(f->tiers))
 		cairn_worker_on_layer(f->worker, cairn_tiers_layer, f->tiers);
+	if (f->tp->watch)
+		cairn_worker_on_chunk(f->worker, f->tp->watch->chunk, f->tp->watch->ctx);
 	f->limits.num_drawn = p->num_draws;
 	return cairn_worker_launch(f->worker);
 }
@@ -133,6 +136,8 @@ static int collect(struct follower *f)
 	CAIRN_TRY(cairn_worker_collect(f->worker, &result));
 	CAIRN_TRY(tp_check_comm(tp));
 	CAIRN_TRY(cairn_tiers_collected(f->tiers));
+	if (tp->watch)
+		CAIRN_TRY(tp->watch->collected(tp->watch->ctx));
 	bytes = (size_t)result.num_tokens * sizeof(*result.tokens);
 	mine = malloc(sizeof(*mine) + bytes);
 	if (!mine)
@@ -146,6 +151,56 @@ static int collect(struct follower *f)
 }
 
 /* ---- the rank ---- */
+
+static void destroy(struct follower *f)
+{
+	if (f->worker)
+		f->model->impl->stream_sync(cairn_worker_stream(f->worker));
+	cairn_tiers_destroy(f->tiers);
+	cairn_worker_destroy(f->worker);
+	f->tiers = NULL;
+	f->worker = NULL;
+}
+
+/* Creates the worker and the tiers that rank 0's options ask for. */
+static int create(struct follower *f)
+{
+	struct cairn_worker_options wo = { 0 };
+	struct cairn_tiers_options to = { 0 };
+	struct options o;
+
+	destroy(f);
+	CAIRN_TRY(tp_receive_bytes(f->tp, 0, &o, sizeof(o), tp_deadline(f->tp->timeout_ms)));
+	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
+	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
+	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
+		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
+	wo.max_batch = o.max_batch;
+	wo.max_rows = o.max_rows;
+	wo.max_context = o.max_context;
+	wo.num_pages = o.num_pages;
+	wo.page_size = o.page_size;
+	wo.chunk_rows = o.chunk_rows;
+	wo.repeatable = o.repeatable != 0;
+	wo.no_graphs = o.no_graphs != 0;
+	wo.context_rows = o.context_rows;
+	wo.context = f->context;
+	wo.context_keys = o.context_keys;
+	wo.stripes = f->stripes = o.stripes != 0;
+	CAIRN_TRY(cairn_worker_create(&f->worker, f->model, &wo));
+	to.host_pages = o.host_pages;
+	to.disk_pages = o.disk_pages;
+	to.disk_dir = o.disk_dir[0] ? o.disk_dir : NULL;
+	CAIRN_TRY(cairn_tiers_create(&f->tiers, f->model, cairn_worker_kv(f->worker),
+				     cairn_worker_stream(f->worker), &to));
+	f->limits = (struct cairn_plan_limits){
+		o.max_batch, o.max_rows, o.max_context, o.num_pages, o.page_size, f->model->config.vocab_size,
+		o.host_pages, o.disk_pages, 0, 0,
+	};
+	if (f->tp->watch)
+		CAIRN_TRY(f->tp->watch->created(f->tp->watch->ctx, f->worker, &wo));
+	return tp_send(f->tp, 0, READY, NULL, 0);
+}
 
 /* Waits for a frame, for as long as rank 0 is idle. If it ends or is stopped, the socket closes. */
 static int next_frame(struct cairn_tp *tp, struct frame *frame)
@@ -168,51 +223,17 @@ static int follow(struct follower *f)
 			tp_stop_watcher(f->tp);
 			return tp_send(f->tp, 0, END, NULL, 0);
 		}
-		if (frame.kind == PLAN)
+		if (frame.kind == OPTIONS && frame.len == sizeof(struct options))
+			CAIRN_TRY(create(f));
+		else if (frame.kind == PLAN && f->worker)
 			CAIRN_TRY(receive_plan(f, frame.len));
-		else if (frame.kind == COLLECT && !frame.len)
+		else if (frame.kind == COLLECT && !frame.len && f->worker)
 			CAIRN_TRY(collect(f));
 		else if (frame.kind == BEAT && !frame.len)
 			CAIRN_TRY(tp_send(f->tp, 0, BEAT, NULL, 0));
 		else
 			return cairn_error(EINVAL, "rank 0: sent %u bytes of kind %u", frame.len, frame.kind);
 	}
-}
-
-static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context)
-{
-	struct cairn_worker_options wo = { 0 };
-	struct cairn_tiers_options to = { 0 };
-	struct options o;
-
-	CAIRN_TRY(tp_receive(f->tp, 0, OPTIONS, &o, sizeof(o), CAIRN_TP_START_S * 1000));
-	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
-	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
-	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
-		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
-	wo.max_batch = o.max_batch;
-	wo.max_rows = o.max_rows;
-	wo.max_context = o.max_context;
-	wo.num_pages = o.num_pages;
-	wo.page_size = o.page_size;
-	wo.chunk_rows = o.chunk_rows;
-	wo.repeatable = o.repeatable != 0;
-	wo.no_graphs = o.no_graphs != 0;
-	wo.context_rows = o.context_rows;
-	wo.context = context;
-	wo.context_keys = o.context_keys;
-	wo.stripes = f->stripes = o.stripes != 0;
-	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
-	to.host_pages = o.host_pages;
-	to.disk_pages = o.disk_pages;
-	to.disk_dir = o.disk_dir[0] ? o.disk_dir : NULL;
-	CAIRN_TRY(cairn_tiers_create(&f->tiers, model, cairn_worker_kv(f->worker),
-				     cairn_worker_stream(f->worker), &to));
-	f->limits = (struct cairn_plan_limits){
-		o.max_batch, o.max_rows, o.max_context, o.num_pages, o.page_size, model->config.vocab_size,
-		o.host_pages, o.disk_pages, 0, 0,
-	};
-	return tp_send(f->tp, 0, READY, NULL, 0);
 }
 
 void cairn_tp_fail(struct cairn_tp *tp)
@@ -236,17 +257,17 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
+void cairn_tp_set_watch(struct cairn_tp *tp, const struct cairn_tp_watch *watch)
+{
+	tp->watch = watch;
+}
+
 int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context)
 {
-	struct follower f = { .tp = tp };
-	int ret = create(&f, model, context);
+	struct follower f = { .tp = tp, .model = model, .context = context };
+	int ret = follow(&f);
 
-	if (!ret)
-		ret = follow(&f);
-	if (f.worker)
-		model->impl->stream_sync(cairn_worker_stream(f.worker));
-	cairn_tiers_destroy(f.tiers);
-	cairn_worker_destroy(f.worker);
+	destroy(&f);
 	cairn_plan_free(&f.plan);
 	free(f.bytes);
 	return ret;

@@ -324,6 +324,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = w->chained = w->num_trees = 0;
+	w->on_chunk = NULL;
 	w->flight->draws_all = w->by_steps;
 }
 

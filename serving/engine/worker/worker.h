@@ -300,6 +300,14 @@ void cairn_worker_on_layer(struct cairn_worker *worker, int (*fn)(void *ctx, int
 			   void *ctx);
 
 /*
+ * The same for a pass that a stage of a pipeline cuts into chunks: calls fn for each layer of each chunk,
+ * which is rows first .. end - 1 of the pass. Any other pass is one chunk. Layers are those of the stage.
+ * Replaces on_layer.
+ */
+void cairn_worker_on_chunk(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t first, int32_t end,
+								   int32_t layer, void *stream), void *ctx);
+
+/*
  * Uploads the lists of a request; its draws name the lists by the places returned. -EAGAIN: no room now;
  * -EOPNOTSUPP: the table cannot treat logits.
  */

@@ -149,6 +149,7 @@ struct cairn_worker {
 	int32_t *chunk_index, *chunk_ends;	/* on the device; [max_rows] */
 	struct cairn_batch *chunks;	/* [room_chunks] */
 	int32_t room_chunks;
+	struct chunk_call { struct cairn_worker *w; int32_t first, end; } *chunk_calls;	/* [room_chunks] */
 	void *stream;
 
 	struct arrays dev;
@@ -184,6 +185,8 @@ struct cairn_worker {
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	struct cairn_pipeline_pass pipeline_pass;
+	int (*on_chunk)(void *ctx, int32_t first, int32_t end, int32_t layer, void *stream);	/* or NULL */
+	void *on_chunk_ctx;
 	int32_t follows;		/* number of rows that follow a draw */
 	int chained;			/* it has parts with `chained` */
 	/* a launched pass whose draw is missing: */

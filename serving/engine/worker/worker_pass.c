@@ -418,6 +418,22 @@ void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t 
 	w->batch.on_layer_ctx = ctx;
 }
 
+/* The pass is one chunk, unless a pipeline cuts it (worker_pipeline.c). */
+static int call_once(void *ctx, int32_t layer, void *stream)
+{
+	const struct cairn_worker *w = ctx;
+
+	return w->on_chunk(w->on_chunk_ctx, 0, w->batch.num_rows, layer, stream);
+}
+
+void cairn_worker_on_chunk(struct cairn_worker *w, int (*fn)(void *ctx, int32_t first, int32_t end,
+							     int32_t layer, void *stream), void *ctx)
+{
+	w->on_chunk = fn;
+	w->on_chunk_ctx = ctx;
+	cairn_worker_on_layer(w, call_once, w);
+}
+
 /* Copies the tokens to the host and marks the end of the pass. */
 static int end_pass(struct cairn_worker *w)
 {
