@@ -65,9 +65,10 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 
 int cairn_check_rank_drafts(const struct cairn_common_options *o, int method)
 {
-	return o->pp > 1 && (method == CAIRN_SPECULATE_EAGLE3 || method == CAIRN_SPECULATE_MTP) ?
-	       cairn_error(EINVAL, "--speculative: eagle3 and mtp exclude --pp, whose first rank lacks the "
-			   "hidden states that they need") : 0;
+	const int has_head = method == CAIRN_SPECULATE_EAGLE3 || method == CAIRN_SPECULATE_MTP;
+
+	return has_head && (o->tp > 1 || o->cp > 1) ?
+	       cairn_error(EINVAL, "--speculative: eagle3 and mtp exclude --tp and --cp") : 0;
 }
 
 void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_options *o, int64_t max_rows,

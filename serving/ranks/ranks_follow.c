@@ -20,6 +20,7 @@ struct follower {
 	struct cairn_plan_limits limits;
 	struct cairn_plan plan;
 	int stripes;			/* the worker copies pages, the tiers do not */
+	struct cairn_worker_taps taps;	/* without a matrix, which rank 0 has */
 	unsigned char *bytes;		/* [room], of the plan */
 	size_t room;
 };
@@ -187,6 +188,8 @@ static int create(struct follower *f)
 	wo.context = f->context;
 	wo.context_keys = o.context_keys;
 	wo.stripes = f->stripes = o.stripes != 0;
+	memcpy(f->taps.layers, o.tap_layers, sizeof(f->taps.layers));
+	wo.taps = o.taps ? &f->taps : NULL;
 	CAIRN_TRY(cairn_worker_create(&f->worker, f->model, &wo));
 	to.host_pages = o.host_pages;
 	to.disk_pages = o.disk_pages;

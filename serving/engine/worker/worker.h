@@ -92,6 +92,7 @@ struct cairn_worker_options {
 	/*
 	 * Hidden states of the model become features, one for each key of the cache (worker_taps.c). All
 	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
+	 * The stages of a pipeline all have taps. The first one has the features; the others need no matrix.
 	 */
 	const struct cairn_worker_taps *taps;
 	/*
@@ -137,12 +138,13 @@ struct cairn_worker_options {
 #define CAIRN_CONTEXT_KEYS	32768
 
 struct cairn_worker_taps {
-	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
 	/*
-	 * [width, 3 * hidden_size] of the model's dtype, times the three; NULL: a feature is the hidden state
-	 * after the last layer, normalised as for the output matrix, and width is hidden_size
+	 * A feature is made of the hidden states that enter these layers of the whole model, all >= 1; all 0:
+	 * it is the hidden state after the last layer, normalised as for the output matrix, and width is
+	 * hidden_size.
 	 */
-	const void *mix;
+	int32_t layers[CAIRN_MAX_TAPS];
+	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
 	int32_t width;			/* a multiple of 16 */
 };
 

@@ -30,7 +30,7 @@ int32_t worker_pipeline_rows(const struct cairn_worker *w)
 static int check(const struct cairn_worker *w, const struct cairn_worker_options *o)
 {
 	const char *excluded = o->nano ? "nano" : o->slices ? "slices" : o->attention ? "attention" :
-			       o->trees ? "trees" : o->taps ? "taps" : NULL;
+			       o->trees ? "trees" : NULL;
 
 	return excluded ? cairn_error(EINVAL, "worker: %s: does not go with stages of the model", excluded) :
 	       w->model->lora ? cairn_error(EINVAL, "worker: stages of the model have no adapters") : 0;

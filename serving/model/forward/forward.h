@@ -126,7 +126,7 @@ struct cairn_batch {
 	 */
 	char *taps;
 	size_t tap_bytes;
-	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
+	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on, with inputs from 0 on */
 	/*
 	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
 	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last
