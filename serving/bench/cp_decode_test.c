@@ -4,8 +4,8 @@
  *
  *   n2
  *	dsv2lite with random weights on two GPUs, --tp 2 --cp 2, 64 sequences of 16K tokens: the median time
- *	of a step in which every rank reads all latents (whole_ms), and in which each reads half of the pages
- *	(pages_ms).
+ *	of a step in which every rank reads all latents (whole_ms), in which each reads half of the pages
+ *	(pages_ms), and in which each also holds only these (stripes_ms).
  *
  * The check runs the same code on the cpu table, with the embedded model in a ring.
  */
@@ -19,24 +19,28 @@ static void n2(struct cairn_test *t)
 {
 	struct ranks_run run = { .impl = "cuda", .shape = "dsv2lite", .tokens = 16384, .rows = 8192, .tp = 2,
 				 .cp = 2, .batch = "64", .new_tokens = "34", .keys = NEVER };
-	double whole, pages;
+	double whole, pages, stripes;
 
 	if (ranks_lack_gpus(t, 2))
 		return;
 	whole = ranks_ms(t, &run, STEP);
 	run.keys = "1";
 	pages = ranks_ms(t, &run, STEP);
-	if (EXPECT(t, whole > 0 && pages > 0))
+	run.keys = NULL;
+	run.stripes = 1;
+	stripes = ranks_ms(t, &run, STEP);
+	if (EXPECT(t, whole > 0 && pages > 0 && stripes > 0))
 		cairn_row(t, "dsv2lite_b64_16k_n2", "cuda",
-			  "\"context\":%d,\"ranks\":2,\"whole_ms\":%.3f,\"pages_ms\":%.3f,\"gain\":%.3f",
-			  run.tokens, whole, pages, whole / pages);
+			  "\"context\":%d,\"ranks\":2,\"whole_ms\":%.3f,\"pages_ms\":%.3f,\"gain\":%.3f,"
+			  "\"stripes_ms\":%.3f",
+			  run.tokens, whole, pages, whole / pages, stripes);
 }
 
 static void smoke(struct cairn_test *t)
 {
 	char model[4096];
 	struct ranks_run run = { .impl = "cpu", .model = model, .tokens = 64, .rows = 64, .cp = 2,
-				 .exchange = "ring", .keys = "1", .new_tokens = "8" };
+				 .exchange = "ring", .stripes = 1, .new_tokens = "8" };
 
 	snprintf(model, sizeof(model), "%.4000s/serving/embedded", cairn_data_dir());
 	EXPECT(t, ranks_ms(t, &run, STEP) > 0);

@@ -25,6 +25,7 @@ struct ranks_run {
 	int tp, cp;				/* ranks; 0: none */
 	const char *exchange;			/* --cp-exchange; NULL: not given */
 	const char *keys;			/* --cp-keys; NULL: not given */
+	int stripes;				/* --cp-stripes */
 	const char *batch, *new_tokens;		/* NULL: 1 and 3 */
 };
 
@@ -54,6 +55,8 @@ static inline double ranks_ms(struct cairn_test *t, const struct ranks_run *r, c
 		argv[n++] = "--cp-exchange", argv[n++] = r->exchange;
 	if (r->keys)
 		argv[n++] = "--cp-keys", argv[n++] = r->keys;
+	if (r->stripes)
+		argv[n++] = "--cp-stripes";
 	if (r->batch)
 		argv[n++] = "--batch", argv[n++] = r->batch;
 	if (!EXPECT(t, !cairn_spawn((char *const *)argv, out, sizeof(out)))) {

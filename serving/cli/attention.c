@@ -27,9 +27,9 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 		return cairn_error(EINVAL, "--kv-journal: needs --attention-workers");
 	if (o->lanes && !o->workers)
 		return cairn_error(EINVAL, "--lanes: needs --attention-workers");
-	if (p && !prefill && (p->min_tokens || p->pages))
+	if (p && !prefill && (p->min_tokens || p->pages || p->stages))
 		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
-				   p->min_tokens ? "min" : "pages");
+				   p->min_tokens ? "min" : p->pages ? "pages" : "pp");
 	if (o->workers && prefill)
 		return cairn_error(EINVAL, "--prefill-workers: excludes --attention-workers, which hold the "
 				   "cache");
@@ -42,9 +42,15 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 
 /* Lists the options by which a prefill worker has the same model. */
 static void list_model(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
-		       int64_t seed)
+		       int64_t seed, int64_t stages)
 {
 	const char **at = s->model_options;
+
+	if (stages > 1) {
+		snprintf(s->stages, sizeof(s->stages), "%d", (int)stages);
+		*at++ = "--pp";
+		*at++ = s->stages;
+	}
 
 	if (shape) {
 		snprintf(s->seed, sizeof(s->seed), "%lld", (long long)seed);
@@ -88,7 +94,7 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 
 	if (!lo.attention && !lo.prefill)
 		return 0;
-	list_model(s, c, shape, seed);
+	list_model(s, c, shape, seed, p ? p->stages : 0);
 	if (lo.prefill)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));
 	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);

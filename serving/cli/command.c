@@ -158,6 +158,7 @@ int cairn_parse_options(int argc, char **argv, struct cairn_common_options *comm
 		{ "cp-exchange", CAIRN_OPT_CHOICE, &to->exchange, 0, 0, cairn_exchange_names },
 		{ "cp-rows", CAIRN_OPT_INT, &to->context_rows, 1, 1 << 20, NULL },
 		{ "cp-keys", CAIRN_OPT_INT, &to->context_keys, 1, (int64_t)1 << 40, NULL },
+		{ "cp-stripes", CAIRN_OPT_FLAG, &to->stripes, 0, 0, NULL },
 		{ "collective-timeout", CAIRN_OPT_INT, &to->collective_s, 1, 3600, NULL },
 		{ "rendezvous", CAIRN_OPT_TEXT, &to->rendezvous, 0, 0, NULL },
 		{ "rendezvous-key-file", CAIRN_OPT_TEXT, &to->rendezvous_key, 0, 0, NULL },

@@ -40,7 +40,7 @@ struct cairn_option {
 	const char *const *names;	/* NULL-terminated */
 };
 
-#define CAIRN_MAX_OPTIONS	80
+#define CAIRN_MAX_OPTIONS	96
 
 #define CAIRN_MAX_LORA		64	/* adapters of --lora */
 
@@ -95,13 +95,15 @@ extern const char *const cairn_lanes_names[];		/* "1", "2", "3", "auto", NULL */
 /* Options of prompts that are computed by other processes. */
 struct cairn_prefill_options {
 	int64_t workers, min_tokens, pages;	/* 0: not given */
+	int64_t stages;				/* processes of a worker that is started; 0: not given */
 };
 
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_PREFILL_OPTIONS(to) \
 	{ "prefill-workers", CAIRN_OPT_INT, &(to)->workers, 1, CAIRN_LEAD_PREFILL, NULL }, \
 	{ "prefill-min", CAIRN_OPT_INT, &(to)->min_tokens, 1, 1 << 30, NULL }, \
-	{ "prefill-pages", CAIRN_OPT_INT, &(to)->pages, 1, 1 << 30, NULL }
+	{ "prefill-pages", CAIRN_OPT_INT, &(to)->pages, 1, 1 << 30, NULL }, \
+	{ "prefill-pp", CAIRN_OPT_INT, &(to)->stages, 1, CAIRN_COMM_MAX_RANKS, NULL }
 
 /* Options that generate, eval and serve have in common. */
 struct cairn_common_options {
@@ -121,6 +123,7 @@ struct cairn_common_options {
 	int kv;				/* enum cairn_kv_form */
 	int exchange;			/* enum cairn_exchange, of cp */
 	int64_t context_rows, context_keys;	/* of passes that ranks share out; 0: not given */
+	int stripes;			/* each rank of cp holds some of the KV pages */
 };
 
 /*
@@ -167,8 +170,8 @@ struct cairn_session {
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
 	struct cairn_lead *lead;		/* of workers; NULL: none; the session closes it */
-	const char *model_options[12];		/* of prefill workers that the lead starts */
-	char seed[24];
+	const char *model_options[14];		/* of prefill workers that the lead starts */
+	char stages[8], seed[24];
 };
 
 /* impl: NULL for cuda if there is a device, else cpu. */

@@ -49,6 +49,9 @@ static const char usage[] =
 	"                        (half of a full pass)\n"
 	"  --cp-keys N           keys of a decoding pass whose pages ranks share for attention, where\n"
 	"                        each rank has all keys (32768)\n"
+	"  --cp-stripes          each rank holds every Nth KV page instead of all, so that N GPUs hold N\n"
+	"                        times the tokens; for a ring, or latent attention with --tp N. Excludes\n"
+	"                        --speculative (off)\n"
 	CAIRN_PIPELINE_USAGE
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5, with --pp\n"
 	"                        30)\n"
@@ -528,7 +531,8 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 		   struct generate_constraint *c)
 {
 	static const char *const names[][2] = {
-		{ "page_size", "page-size" }, { "num_pages", "page-size" }, { "max_batch", "batch" },
+		{ "page_size", "page-size" }, { "stripes", "cp-stripes" }, { "num_pages", "page-size" },
+		{ "max_batch", "batch" },
 		{ "speculative", "speculative" }, { "num_speculative_tokens", "num-speculative-tokens" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },

@@ -61,7 +61,7 @@ int cairn_exec_member(const struct cairn_attention_options *a, const struct cair
 		{ "--weights", attends ? NULL : cairn_weights_names[c->weights] },
 		{ "--kv", attends ? NULL : cairn_kv_names[c->kv] },
 	};
-	char number[32];
+	char number[32], stages[8];
 	sigset_t none;
 	int32_t rank;
 	int n = 6;
@@ -77,6 +77,11 @@ int cairn_exec_member(const struct cairn_attention_options *a, const struct cair
 			continue;
 		args[n++] = more[i].option;
 		args[n++] = more[i].value;
+	}
+	if (!attends && p->stages > 1) {
+		snprintf(stages, sizeof(stages), "%d", (int)p->stages);
+		args[n++] = "--pp";
+		args[n++] = stages;
 	}
 	if (shape && !attends) {
 		snprintf(number, sizeof(number), "%lld", (long long)seed);

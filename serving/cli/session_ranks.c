@@ -43,8 +43,11 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 		return cairn_error(EINVAL, "--pp-chunk: needs --pp");
 	if (cairn_num_ranks(o) > 1 && excluded)
 		return cairn_error(EINVAL, "%s: excludes --%s", cairn_ranks_option(o), excluded);
-	if (o->cp < 2 && (o->exchange || o->context_rows || o->context_keys))
-		return cairn_error(EINVAL, "--cp-exchange, --cp-rows, --cp-keys: need --cp");
+	if (o->cp < 2 && (o->exchange || o->context_rows || o->context_keys || o->stripes))
+		return cairn_error(EINVAL, "--cp-exchange, --cp-rows, --cp-keys, --cp-stripes: need --cp");
+	if (o->stripes && o->context_keys)
+		return cairn_error(EINVAL, "--cp-keys: excludes --cp-stripes, with which ranks share the "
+				   "pages of all decoding passes");
 	if (!o->rendezvous)
 		return o->nodes || o->node >= 0 || o->rendezvous_key || o->rendezvous_s ?
 		       cairn_error(EINVAL, "--nodes, --node-rank, --rendezvous-key-file and "
@@ -64,9 +67,10 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 
 int cairn_check_rank_drafts(const struct cairn_common_options *o, int method)
 {
-	return o->pp > 1 && (method == CAIRN_SPECULATE_EAGLE3 || method == CAIRN_SPECULATE_MTP) ?
-	       cairn_error(EINVAL, "--speculative: eagle3 and mtp exclude --pp, whose first rank lacks the "
-			   "hidden states that they need") : 0;
+	const int has_head = method == CAIRN_SPECULATE_EAGLE3 || method == CAIRN_SPECULATE_MTP;
+
+	return has_head && (o->tp > 1 || o->cp > 1) ?
+	       cairn_error(EINVAL, "--speculative: eagle3 and mtp exclude --tp and --cp") : 0;
 }
 
 void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_options *o, int64_t max_rows,
@@ -273,6 +277,7 @@ void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_
 	eo->context = s->context;
 	eo->context_rows = (int32_t)o->context_rows;
 	eo->context_keys = o->context_keys;
+	eo->stripes = o->stripes;
 }
 
 int cairn_session_follow(const struct cairn_common_options *o, struct cairn_tp *tp, const char *shape,

@@ -30,7 +30,7 @@
  * plan: --plan; slices: --slices; NULL: not given, or no such option.
  */
 int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const char *slices);
-/* Refuses a method of drafts that needs the hidden states of layers that are not on rank 0. */
+/* Refuses a method of drafts that does not go with the ranks. */
 int cairn_check_rank_drafts(const struct cairn_common_options *o, int method);
 /*
  * Sets the rows of a step, where max_rows is what the command was asked for, 0: nothing, and those of a chunk

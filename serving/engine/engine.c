@@ -111,6 +111,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 	struct cairn_scheduler_options so = {
 		.dense_rows = o->max_rows, .max_seqs = o->max_batch,
 		.max_chunk = cairn_forward_supported(m) ? 0 : 1, .repeat_chunk = repeat_chunk(o),
+		.separate = o->stripes,
 		.max_context = o->max_context, .page_size = o->page_size, .num_pages = o->num_pages,
 		.host_pages = o->host_pages, .disk_pages = o->disk_pages, .grain = o->cache_grain,
 		.listener = o->listener,
@@ -142,6 +143,11 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 /* Other processes have no slices and masks, and plans of nano-batches only if these can be compared. */
 static int check_tap(const struct cairn_engine_options *o)
 {
+	const char *other = o->host_pages ? "host_pages" : o->repeatable ? "repeatable" :
+			    o->speculation.method ? "speculative" : o->nano ? "nano" : NULL;
+
+	if (o->stripes && other)
+		return cairn_error(EINVAL, "engine: stripes: excludes %s", other);
 	if (o->nano && !o->nano->digest)
 		return cairn_error(EINVAL, "engine: tap: nano: the plans have no digest");
 	return o->slices || o->masks ? cairn_error(EINVAL, "engine: tap: excludes slices and masks") : 0;
@@ -192,7 +198,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		.no_graphs = e->opt.no_graphs, .decode = e->opt.decode,
 		.timeline = e->opt.timeline, .repeatable = e->opt.repeatable,
 		.context_rows = e->opt.context_rows, .context = e->opt.context,
-		.context_keys = e->opt.context_keys, .nano = e->opt.nano,
+		.context_keys = e->opt.context_keys, .stripes = e->opt.stripes, .nano = e->opt.nano,
 		.slices = e->opt.slices, .tap = e->opt.tap ? &e->opt.tap->worker : NULL,
 		.trees = engine_spec_trees(e),
 		.taps = engine_spec_taps(e),
@@ -565,6 +571,7 @@ void cairn_engine_stats(const struct cairn_engine *e, struct cairn_engine_stats 
 	stats->nano_steps = ws.nano_passes;
 	stats->context_steps = ws.context_passes;
 	stats->pages_steps = ws.pages_passes;
+	stats->stripes_steps = ws.stripes_passes;
 	stats->sliced_steps = ws.sliced_passes;
 	stats->layer_offloads = cairn_tiers_num_by_layer(e->tiers);
 	stats->wait_ns = ws.wait_ns;

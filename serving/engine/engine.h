@@ -144,6 +144,11 @@ struct cairn_engine_options {
 	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
 	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */
 	int64_t context_keys;		/* of decoding passes whose pages ranks share out (worker.h) */
+	/*
+	 * Each rank holds some of the num_pages pages (worker.h). Prompts and decoding sequences have steps
+	 * of their own. Not with repeatable, speculation and host_pages.
+	 */
+	int stripes;
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */
@@ -244,6 +249,7 @@ struct cairn_engine_stats {
 	struct cairn_scheduler_stats scheduler;
 	int64_t context_steps;		/* of which ranks shared out the rows, as context_rows says */
 	int64_t pages_steps;		/* of which ranks shared out the pages, as context_keys says */
+	int64_t stripes_steps;		/* whose pages were gathered from all ranks */
 };
 
 /* The model must outlive the engine. Errors: -EINVAL or -EOPNOTSUPP,

@@ -351,13 +351,14 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 	int in_flight = cairn_worker_in_flight(e->worker), ret = 0;
 
 	CAIRN_TRY(tell_moves(e, p));
-	CAIRN_TRY(e->opt.attention ? engine_remote_copies(e, p) : cairn_tiers_before(e->tiers, p));
+	CAIRN_TRY(e->opt.attention || e->opt.stripes ? engine_remote_copies(e, p) :
+		  cairn_tiers_before(e->tiers, p));
 	if (p->num_items)
 		ret = launch(e, p);
 	if (ret && cairn_worker_lost(e->worker) && !cairn_worker_restores(e->worker))
 		return engine_remote_recover(e, flight_behind(e, in_flight));
 	*launched = !ret && p->num_items;
-	if (!ret && !e->opt.attention)
+	if (!ret && !e->opt.attention && !e->opt.stripes)
 		ret = cairn_tiers_after(e->tiers, p);
 	if (!ret)
 		engine_pull_carried(e, *launched);

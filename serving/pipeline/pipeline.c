@@ -159,6 +159,7 @@ static int run_chunk(struct cairn_pipeline *p, const struct cairn_kv_store *kv,
 
 	b.inputs = p->stage ? p->arrived : NULL;
 	b.states = p->leaving;
+	b.taps = b.num_taps ? b.taps + first_row * p->row : NULL;
 	b.normed = p->normed + (cairn_stage_is_last(p->m) ? first_row * p->row : 0);
 	return cairn_forward(p->scratch, kv, &b, stream);
 }
@@ -216,6 +217,11 @@ int cairn_pipeline_forward(struct cairn_pipeline *p, const struct cairn_kv_store
 			CAIRN_TRY(pass_on(p, pass, step, stream));
 	}
 	return cairn_stage_is_last(p->m) ? run_head(p, pass, stream) : 0;
+}
+
+const char *cairn_pipeline_normed(const struct cairn_pipeline *p)
+{
+	return p->normed;
 }
 
 int cairn_pipeline_share(struct cairn_pipeline *p, const struct cairn_pipeline_span *spans, int num,

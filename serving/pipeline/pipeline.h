@@ -105,6 +105,9 @@ int cairn_pipeline_reserve(struct cairn_pipeline *pipeline, const struct cairn_k
 int cairn_pipeline_forward(struct cairn_pipeline *pipeline, const struct cairn_kv_store *kv,
 			   const struct cairn_pipeline_pass *pass, void *stream);
 
+/* In the last stage: the normalised states of all rows of the last pass, [num_rows, hidden]. */
+const char *cairn_pipeline_normed(const struct cairn_pipeline *pipeline);
+
 struct cairn_pipeline_span {
 	void *at;
 	size_t bytes;

@@ -31,6 +31,7 @@ int cairn_model_stage_config(struct cairn_model_config *c, const char *dir, int3
 	c->stage = stage;
 	c->stages = stages;
 	c->first_layer = first;
+	c->whole_layers = layers;
 	c->num_hidden_layers = cairn_stage_first(layers, stage + 1, stages) - first;
 	move_windows(c, first);
 	x->dense_layers = x->dense_layers > first ? x->dense_layers - first : 0;

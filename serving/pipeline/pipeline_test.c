@@ -152,7 +152,7 @@ static void bad_options(struct cairn_test *t)
 		{ { "--pp", "2", "--cp", "2" }, "--pp: excludes --cp" },
 		{ { "--pp-chunk", "64" }, "--pp-chunk: needs --pp" },
 		{ { "--pp", "9" }, "--pp" },
-		{ { "--pp", "2", "--speculative", "mtp" }, "--speculative: eagle3 and mtp exclude --pp" },
+		{ { "--tp", "2", "--speculative", "mtp" }, "--speculative: eagle3 and mtp exclude --tp" },
 		{ { "--pp", "2", "--json", "/none" }, "--json: not with --pp" },
 		{ { "--pp", "2", "--decode", "graph" }, "or ranks" },
 		{ { "--pp", "6" }, "num_hidden_layers: 5 layers are too few for 6 stages" },

@@ -74,9 +74,26 @@ const struct cairn_engine_tap *cairn_tp_tap(struct cairn_tp *tp);
 /* In rank 0, while no pass is in flight: returns an error if a rank has ended or does not answer. */
 int cairn_tp_beat(struct cairn_tp *tp);
 
+/* Gathers `bytes` bytes of each rank, in the order of the ranks. All ranks call it. */
+int cairn_tp_exchange(struct cairn_tp *tp, const void *mine, void *all, size_t bytes);
+
+/* What another rank is told of its worker in cairn_tp_follow(). */
+struct cairn_tp_watch {
+	void *ctx;
+	/* a worker was created: the first one, or another one, if rank 0 has created another one */
+	int (*created)(void *ctx, const struct cairn_worker *worker, const struct cairn_worker_options *o);
+	int (*part)(void *ctx, const struct cairn_worker_part *part);	/* each part of a pass */
+	/* as cairn_worker_on_chunk() */
+	int (*chunk)(void *ctx, int32_t first, int32_t end, int32_t layer, void *stream);
+	int (*collected)(void *ctx);
+};
+
+/* In the other ranks, before cairn_tp_follow(); *watch must outlive it. */
+void cairn_tp_set_watch(struct cairn_tp *tp, const struct cairn_tp_watch *watch);
 /*
  * In the other ranks: creates a worker, with `context` if it is not NULL (worker.h: so it must be in rank 0's
- * engine), and carries out plans until rank 0 closes. Returns 0 then;
+ * engine), and carries out plans until rank 0 closes; if rank 0 creates another worker, so does this rank.
+ * Returns 0 then;
  * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
  *
  * plans: of nano-batches; may be NULL. If rank 0's engine has any, these must have the same digest.

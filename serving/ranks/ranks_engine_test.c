@@ -40,6 +40,10 @@ static void compare(struct cairn_test *t, int num, float close, struct asked *wh
 static void check_counts(struct cairn_test *t, const struct setting *s,
 			 const struct cairn_engine_stats *stats)
 {
+	if (s->eo.stripes) {
+		EXPECT(t, stats->scheduler.moves[CAIRN_MOVE_COPY] > 0 && stats->stripes_steps > 0);
+		return;
+	}
 	if (s->eo.speculation.method) {
 		EXPECT(t, stats->speculation.accepted_tokens > 0);
 		return;
@@ -76,7 +80,7 @@ static void run_setting(struct cairn_test *t, const struct setting *setting,
 	    EXPECT(t, answer_all(t, &s, cairn_tp_tap(tp), setting, shared, &stats) == 0))
 		check_counts(t, setting, &stats);
 	EXPECT(t, (stats.context_steps > 0) == (is_both || is_ring));
-	EXPECT(t, (stats.pages_steps > 0) == (setting->eo.context_keys > 0));
+	EXPECT(t, (stats.pages_steps > 0) == (setting->eo.context_keys > 0 || setting->eo.stripes));
 	EXPECT(t, setting->eo.decode == CAIRN_DECODE_UNFUSED || !is_ring || stats.fused_steps > 0);
 	cairn_tp_close(tp);
 	if (EXPECT(t, !cairn_session_start_rank(&w, &one, NULL, NULL, 0) && !cairn_session_load(&w, NULL)) &&
@@ -151,6 +155,20 @@ static void context(struct cairn_test *t)
 	run_setting(t, &s, &ring);
 }
 
+/*
+ * Each rank holds some of the pages, which are so few that requests wait for each other. A prefix may end
+ * within a page, which is then copied to another one, of the same rank or not.
+ */
+static void stripes(struct cairn_test *t)
+{
+	const struct cairn_common_options ring = { .cp = 2, .exchange = CAIRN_EXCHANGE_RING };
+	const struct setting s = { { SMALL, .num_pages = 14, .cache_grain = 1, .context_rows = 16,
+				     .expected_new = 1, .decode = CAIRN_DECODE_UNFUSED, .stripes = 1 },
+				   forked, 12, 0 };
+
+	run_setting(t, &s, &ring);
+}
+
 /* The embedded model has five layers: stages have one or two, and the embeddings are tied. */
 static void pipeline(struct cairn_test *t)
 {
@@ -163,7 +181,7 @@ static void pipeline(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "moves", moves }, { "treats", treats }, { "drafts", drafts }, { "heads", heads },
-	{ "context", context }, { "pipeline", pipeline },
+	{ "context", context }, { "stripes", stripes }, { "pipeline", pipeline },
 };
 
 const struct cairn_family cairn_ranks_engine_family = {

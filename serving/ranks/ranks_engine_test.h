@@ -83,6 +83,13 @@ static inline void greedy(struct cairn_request *r, int i)
 	r->keep = i % 2;
 }
 
+/* Two answers each, which share pages and copy the last one. */
+static inline void forked(struct cairn_request *r, int i)
+{
+	r->num_seqs = 1 + i % 2;
+	r->sampling.num_logprobs = 1;
+}
+
 static inline void treated(struct cairn_request *r, int i)
 {
 	static const struct cairn_logit_bias bias[] = { { 5, -4 }, { 77, 1.5f } };
@@ -144,6 +151,7 @@ static inline int answer_all(struct cairn_test *t, struct cairn_session *s,
 
 	eo.tap = tap;
 	eo.context = s->context;
+	eo.stripes &= tap != NULL;
 	if (eo.speculation.method == CAIRN_SPECULATE_DRAFT_MODEL)
 		eo.speculation.model = s->drafter;
 	ret = cairn_engine_create(&e, s->model, &eo);

@@ -16,8 +16,12 @@ struct follower {
 	struct cairn_tp *tp;
 	struct cairn_worker *worker;
 	struct cairn_tiers *tiers;
+	struct cairn_model *model, *context;
+	const struct cairn_nano_plans *plans;	/* of nano-batches; NULL: none */
 	struct cairn_plan_limits limits;
 	struct cairn_plan plan;
+	int stripes;			/* the worker copies pages, the tiers do not */
+	struct cairn_worker_taps taps;	/* without a matrix, which rank 0 has */
 	unsigned char *bytes;		/* [room], of the plan */
 	size_t room;
 };
@@ -47,7 +51,7 @@ static int carry_out(struct follower *f, const struct cairn_plan_item *item)
 		return 0;
 	case CAIRN_PLAN_PART:
 		cairn_worker_add(f->worker, &item->part);
-		return 0;
+		return f->tp->watch ? f->tp->watch->part(f->tp->watch->ctx, &item->part) : 0;
 	default:
 		cairn_worker_add_draw(f->worker, item->row, &item->part);
 		return 0;
@@ -66,8 +70,20 @@ static int carry_out_pass(struct follower *f, int32_t first_part)
 		CAIRN_TRY(carry_out(f, &p->items[i]));
 	if (cairn_tiers_by_layer(f->tiers))
 		cairn_worker_on_layer(f->worker, cairn_tiers_layer, f->tiers);
+	if (f->tp->watch)
+		cairn_worker_on_chunk(f->worker, f->tp->watch->chunk, f->tp->watch->ctx);
 	f->limits.num_drawn = p->num_draws;
 	return cairn_worker_launch(f->worker);
+}
+
+static int copy_pages(struct follower *f)
+{
+	for (int32_t i = 0; i < f->plan.num_moves; i++) {
+		if (f->plan.moves[i].kind != CAIRN_MOVE_COPY)
+			return cairn_error(EINVAL, "rank 0: moves pages of stripes between tiers");
+		CAIRN_TRY(cairn_worker_copy_page(f->worker, f->plan.moves[i].page, f->plan.moves[i].to));
+	}
+	return 0;
 }
 
 /* Does what engine_step.c does with the plan of a step. */
@@ -85,10 +101,10 @@ static int carry_out_plan(struct follower *f, size_t len)
 		return 0;
 	step = (struct cairn_step_plan){ .moves = p->moves, .num_moves_before = p->num_moves_before,
 					 .num_moves = p->num_moves, .num_items = p->num_parts };
-	CAIRN_TRY(cairn_tiers_before(f->tiers, &step));
+	CAIRN_TRY(f->stripes ? copy_pages(f) : cairn_tiers_before(f->tiers, &step));
 	if (p->num_parts)
 		CAIRN_TRY(carry_out_pass(f, i));
-	return cairn_tiers_after(f->tiers, &step);
+	return f->stripes ? 0 : cairn_tiers_after(f->tiers, &step);
 }
 
 static int receive_plan(struct follower *f, size_t len)
@@ -122,6 +138,8 @@ static int collect(struct follower *f)
 	CAIRN_TRY(cairn_worker_collect(f->worker, &result));
 	CAIRN_TRY(tp_check_comm(tp));
 	CAIRN_TRY(cairn_tiers_collected(f->tiers));
+	if (tp->watch)
+		CAIRN_TRY(tp->watch->collected(tp->watch->ctx));
 	bytes = (size_t)result.num_tokens * sizeof(*result.tokens);
 	mine = malloc(sizeof(*mine) + bytes);
 	if (!mine)
@@ -135,6 +153,74 @@ static int collect(struct follower *f)
 }
 
 /* ---- the rank ---- */
+
+static void destroy(struct follower *f)
+{
+	if (f->worker)
+		f->model->impl->stream_sync(cairn_worker_stream(f->worker));
+	cairn_tiers_destroy(f->tiers);
+	cairn_worker_destroy(f->worker);
+	f->tiers = NULL;
+	f->worker = NULL;
+}
+
+/* Sets wo->nano to the plans of rank 0, if it has any. */
+static int take_plans(const struct options *o, const struct cairn_nano_plans *plans,
+		      struct cairn_worker_options *wo)
+{
+	if (!o->plans)
+		return 0;
+	if (!plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has some, this rank has none");
+	if (plans->digest != o->plans)
+		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has %016llx, this rank %016llx",
+				   (unsigned long long)o->plans, (unsigned long long)plans->digest);
+	wo->nano = plans;
+	return 0;
+}
+
+/* Creates the worker and the tiers that rank 0's options ask for. */
+static int create(struct follower *f)
+{
+	struct cairn_worker_options wo = { 0 };
+	struct cairn_tiers_options to = { 0 };
+	struct options o;
+
+	destroy(f);
+	CAIRN_TRY(tp_receive_bytes(f->tp, 0, &o, sizeof(o), tp_deadline(f->tp->timeout_ms)));
+	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
+	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
+	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
+		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
+	wo.max_batch = o.max_batch;
+	wo.max_rows = o.max_rows;
+	wo.max_context = o.max_context;
+	wo.num_pages = o.num_pages;
+	wo.page_size = o.page_size;
+	wo.chunk_rows = o.chunk_rows;
+	wo.repeatable = o.repeatable != 0;
+	wo.no_graphs = o.no_graphs != 0;
+	wo.context_rows = o.context_rows;
+	wo.context = f->context;
+	wo.context_keys = o.context_keys;
+	wo.stripes = f->stripes = o.stripes != 0;
+	memcpy(f->taps.layers, o.tap_layers, sizeof(f->taps.layers));
+	wo.taps = o.taps ? &f->taps : NULL;
+	CAIRN_TRY(take_plans(&o, f->plans, &wo));
+	CAIRN_TRY(cairn_worker_create(&f->worker, f->model, &wo));
+	to.host_pages = o.host_pages;
+	to.disk_pages = o.disk_pages;
+	to.disk_dir = o.disk_dir[0] ? o.disk_dir : NULL;
+	CAIRN_TRY(cairn_tiers_create(&f->tiers, f->model, cairn_worker_kv(f->worker),
+				     cairn_worker_stream(f->worker), &to));
+	f->limits = (struct cairn_plan_limits){
+		o.max_batch, o.max_rows, o.max_context, o.num_pages, o.page_size, f->model->config.vocab_size,
+		o.host_pages, o.disk_pages, 0, 0,
+	};
+	if (f->tp->watch)
+		CAIRN_TRY(f->tp->watch->created(f->tp->watch->ctx, f->worker, &wo));
+	return tp_send(f->tp, 0, READY, NULL, 0);
+}
 
 /* Waits for a frame, for as long as rank 0 is idle. If it ends or is stopped, the socket closes. */
 static int next_frame(struct cairn_tp *tp, struct frame *frame)
@@ -166,9 +252,11 @@ static int follow(struct follower *f)
 		CAIRN_TRY(next_frame(f->tp, &frame));
 		if (frame.kind == END && !frame.len)
 			return take_leave(f->tp);
-		if (frame.kind == PLAN)
+		if (frame.kind == OPTIONS && frame.len == sizeof(struct options))
+			CAIRN_TRY(create(f));
+		else if (frame.kind == PLAN && f->worker)
 			CAIRN_TRY(receive_plan(f, frame.len));
-		else if (frame.kind == COLLECT && !frame.len)
+		else if (frame.kind == COLLECT && !frame.len && f->worker)
 			CAIRN_TRY(collect(f));
 		else if (frame.kind == BEAT && !frame.len)
 			CAIRN_TRY(tp_send(f->tp, 0, BEAT, NULL, 0));
@@ -183,58 +271,6 @@ int cairn_tp_wait(struct cairn_tp *tp)
 
 	CAIRN_TRY(next_frame(tp, &frame));
 	return frame.kind == END && !frame.len ? take_leave(tp) : refuse_frame(&frame);
-}
-
-/* Sets wo->nano to the plans of rank 0, if it has any. */
-static int take_plans(const struct options *o, const struct cairn_nano_plans *plans,
-		      struct cairn_worker_options *wo)
-{
-	if (!o->plans)
-		return 0;
-	if (!plans)
-		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has some, this rank has none");
-	if (plans->digest != o->plans)
-		return cairn_error(EINVAL, "plans of nano-batches: rank 0 has %016llx, this rank %016llx",
-				   (unsigned long long)o->plans, (unsigned long long)plans->digest);
-	wo->nano = plans;
-	return 0;
-}
-
-static int create(struct follower *f, struct cairn_model *model, struct cairn_model *context,
-		  const struct cairn_nano_plans *plans)
-{
-	struct cairn_worker_options wo = { 0 };
-	struct cairn_tiers_options to = { 0 };
-	struct options o;
-
-	CAIRN_TRY(tp_receive(f->tp, 0, OPTIONS, &o, sizeof(o), CAIRN_TP_START_S * 1000));
-	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
-	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
-	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
-		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
-	wo.max_batch = o.max_batch;
-	wo.max_rows = o.max_rows;
-	wo.max_context = o.max_context;
-	wo.num_pages = o.num_pages;
-	wo.page_size = o.page_size;
-	wo.chunk_rows = o.chunk_rows;
-	wo.repeatable = o.repeatable != 0;
-	wo.no_graphs = o.no_graphs != 0;
-	wo.context_rows = o.context_rows;
-	wo.context = context;
-	wo.context_keys = o.context_keys;
-	CAIRN_TRY(take_plans(&o, plans, &wo));
-	CAIRN_TRY(cairn_worker_create(&f->worker, model, &wo));
-	to.host_pages = o.host_pages;
-	to.disk_pages = o.disk_pages;
-	to.disk_dir = o.disk_dir[0] ? o.disk_dir : NULL;
-	CAIRN_TRY(cairn_tiers_create(&f->tiers, model, cairn_worker_kv(f->worker),
-				     cairn_worker_stream(f->worker), &to));
-	f->limits = (struct cairn_plan_limits){
-		o.max_batch, o.max_rows, o.max_context, o.num_pages, o.page_size, model->config.vocab_size,
-		o.host_pages, o.disk_pages, 0, 0,
-	};
-	return tp_send(f->tp, 0, READY, NULL, 0);
 }
 
 void cairn_tp_fail(struct cairn_tp *tp)
@@ -260,18 +296,18 @@ void cairn_tp_fail(struct cairn_tp *tp)
 		kill(lead, SIGKILL);
 }
 
+void cairn_tp_set_watch(struct cairn_tp *tp, const struct cairn_tp_watch *watch)
+{
+	tp->watch = watch;
+}
+
 int cairn_tp_follow(struct cairn_tp *tp, struct cairn_model *model, struct cairn_model *context,
 		    const struct cairn_nano_plans *plans)
 {
-	struct follower f = { .tp = tp };
-	int ret = create(&f, model, context, plans);
+	struct follower f = { .tp = tp, .model = model, .context = context, .plans = plans };
+	int ret = follow(&f);
 
-	if (!ret)
-		ret = follow(&f);
-	if (f.worker)
-		model->impl->stream_sync(cairn_worker_stream(f.worker));
-	cairn_tiers_destroy(f.tiers);
-	cairn_worker_destroy(f.worker);
+	destroy(&f);
 	cairn_plan_free(&f.plan);
 	free(f.bytes);
 	return ret;

@@ -2,8 +2,8 @@
 /*
  * ranks_impl - the state of a rank, shared by the files ranks*.c
  *
- * A message is a frame (kind, length) and its bytes. Rank 0 sends OPTIONS once, PLAN and COLLECT as the
- * engine takes steps, BEAT while there are none, and END. A rank answers OPTIONS with READY, COLLECT with
+ * A message is a frame (kind, length) and its bytes. Rank 0 sends OPTIONS for each worker, PLAN and COLLECT
+ * as passes are launched, BEAT while there are none, and END. A rank answers OPTIONS with READY, COLLECT with
  * TOKENS and BEAT with BEAT; instead of any answer it may send FAILED, with the reason as text, and end.
  * Before that, the ranks tell rank 0 who they are (IDENTITY), and EXCHANGE gathers bytes for comm_open(),
  * through rank 0. Within a node the bytes go over a socketpair, between nodes as messages of a channel.
@@ -34,8 +34,9 @@ struct options {
 	uint64_t plans;			/* digest of the plans of nano-batches; 0: there are none */
 	int64_t context_keys;
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
-	int32_t chunk_rows, context_rows, host_pages, disk_pages;
-	char disk_dir[1020];		/* "": the default; no padding follows */
+	int32_t chunk_rows, context_rows, host_pages, disk_pages, stripes;
+	int32_t taps, tap_layers[CAIRN_MAX_TAPS];	/* taps: there are such */
+	char disk_dir[1000];		/* "": the default; no padding follows */
 };
 
 /* Values that must be equal on all ranks. */
@@ -73,6 +74,7 @@ struct cairn_tp {
 	pid_t watched[MAX];		/* processes that the watcher looks at; 0: none */
 	_Atomic int32_t lost;		/* the first rank that the watcher has seen end or stop; -1: none */
 	_Atomic int stopped;		/* that rank has been stopped */
+	const struct cairn_tp_watch *watch;	/* NULL: none */
 
 	/* rank 0 */
 	struct cairn_engine_tap tap;

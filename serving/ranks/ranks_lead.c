@@ -21,11 +21,14 @@ static int tap_create(void *ctx, const struct cairn_worker_options *w, const str
 		.max_context = w->max_context, .num_pages = w->num_pages, .page_size = w->page_size,
 		.repeatable = w->repeatable, .no_graphs = w->no_graphs, .chunk_rows = w->chunk_rows,
 		.context_rows = w->context_rows, .host_pages = t->host_pages, .disk_pages = t->disk_pages,
+		.stripes = w->stripes, .taps = w->taps != NULL,
 	};
 	const char *dir = t->disk_dir ? t->disk_dir : "";
 	struct cairn_tp *tp = ctx;
 	int ret;
 
+	for (int k = 0; k < CAIRN_MAX_TAPS && w->taps; k++)
+		o.tap_layers[k] = w->taps->layers[k];
 	if (strlen(dir) >= sizeof(o.disk_dir))
 		return cairn_error(EINVAL, "disk_dir: is longer than %zu bytes", sizeof(o.disk_dir) - 1);
 	memcpy(o.disk_dir, dir, strlen(dir));

@@ -32,6 +32,7 @@ struct shared {
 	const struct cairn_nano_plans *nano;	/* of all ranks; NULL: none */
 	uint64_t other_plans;		/* what the other ranks' digest differs by */
 	int64_t *nano_steps;		/* gets how many steps ran as nano-batches; NULL: not wanted */
+	int32_t stripes, num_pages;
 	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
 };
 
@@ -42,12 +43,12 @@ struct shared {
 
 /*
  * The answer has the most likely tokens; gap: by how much they are more likely than the second ones. `drawn`
- * are the tokens of another answer, drawn at temperature 1.
+ * are the tokens of another answer, drawn at temperature 1; with stripes, of two answers that share a page.
  */
 struct scored {
 	float prompt[NUM], logprobs[NEW], gap[NEW];
-	int32_t tokens[NEW], drawn[NEW];
-	int num, num_drawn;
+	int32_t tokens[NEW], drawn[NEW], second[NEW];
+	int num, num_drawn, num_second;
 };
 
 /* Changes the model and the table of a rank, once both exist; NULL: no mutant. */
@@ -84,9 +85,10 @@ static inline int take_drawn(void *ctx, int32_t index, const struct cairn_token 
 {
 	struct scored *s = ctx;
 
-	(void)index;
-	if (s->num_drawn < NEW)
+	if (!index && s->num_drawn < NEW)
 		s->drawn[s->num_drawn++] = token->id;
+	if (index && s->num_second < NEW)
+		s->second[s->num_second++] = token->id;
 	return 0;
 }
 
@@ -97,6 +99,7 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
 		.page_size = s->page_size, .context_rows = s->context_rows, .context = context,
 		.context_keys = s->context_keys, .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
+		.stripes = tp && s->stripes, .num_pages = s->num_pages,
 		.tap = tp ? cairn_tp_tap(tp) : NULL, .nano = s->nano,
 	};
 	const struct cairn_request req = {
@@ -106,6 +109,7 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 	};
 	const struct cairn_request draws = {
 		.id = 1, .prompt = tokens, .num_prompt = NUM, .max_new_tokens = NEW, .ignore_eos = 1,
+		.num_seqs = 1 + s->stripes,
 		.sampling = { .temperature = 1, .top_p = 0.9f, .top_k = 40, .seed = 1,
 			      .repetition_penalty = 1.1f },
 		.on_token = take_drawn, .ctx = to,
@@ -162,6 +166,7 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 	struct cairn_nano_plans plans = { .num = 0 };
 	struct cairn_impl impl;
 	struct cairn_tp *tp;
+	char why[512];
 	int ret;
 
 	if (!EXPECT(t, cairn_tp_fork(&tp, s->ranks, NULL, 60000) == 0))
@@ -178,10 +183,11 @@ static inline int score_shared(struct cairn_test *t, const struct shared *s, con
 	ret = load(&impl, &m, &context, tp, dir, s, alter);
 	if (!ret)
 		ret = score(m, context, tp, s, tokens, to);
+	snprintf(why, sizeof(why), "%s", cairn_last_error());
 	cairn_tp_close(tp);
 	cairn_model_free(context);
 	cairn_model_free(m);
-	return ret;
+	return ret ? cairn_error(-ret, "%s", why) : 0;		/* closing may have met other errors */
 }
 
 static inline int score_whole(const struct shared *s, const char *dir, const int32_t *tokens,
@@ -230,7 +236,8 @@ static inline int agree(const struct shared *s, const struct scored *whole, cons
 
 static inline int same_drawn(const struct scored *a, const struct scored *b)
 {
-	return a->num_drawn == NEW && b->num_drawn == NEW && !memcmp(a->drawn, b->drawn, sizeof(a->drawn));
+	return a->num_drawn == NEW && b->num_drawn == NEW && !memcmp(a->drawn, b->drawn, sizeof(a->drawn)) &&
+	       a->num_second == b->num_second && !memcmp(a->second, b->second, sizeof(a->second));
 }
 
 /* Returns whether two runs have given all that was asked for, with the same bits. */

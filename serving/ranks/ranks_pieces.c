@@ -27,7 +27,7 @@ struct piece {
 struct lists {
 	struct cairn_worker *w;
 	const struct cairn_model *model;
-	struct ring_lists *to;
+	struct pass_lists *to;
 	struct cairn_batch_ring *ring;
 	int32_t rank, ranks, batch;
 	size_t used;			/* of to->host */
@@ -268,31 +268,6 @@ static size_t bound(const struct lists *l)
 	       (2 * (size_t)l->ranks + 2) * (MANY * (size_t)b->batch + 2);
 }
 
-static int reserve(struct lists *l, size_t need)
-{
-	struct cairn_worker *w = l->w;
-	void *p;
-
-	if (need <= l->to->room)
-		return 0;
-	CAIRN_TRY(TABLE(w, stream_sync, w->stream));	/* an earlier pass may read the block */
-	worker_ring_free(w, l->to);
-	CAIRN_TRY(worker_host_alloc(w, need * sizeof(*l->to->host), &p));
-	l->to->host = p;
-	CAIRN_TRY(TABLE(w, mem_alloc, &p, need * sizeof(*l->to->dev)));
-	l->to->dev = p;
-	l->to->room = need;
-	return 0;
-}
-
-void worker_ring_free(struct cairn_worker *w, struct ring_lists *l)
-{
-	worker_host_free(w, l->host);
-	if (l->dev)
-		w->impl->mem_free(l->dev);
-	*l = (struct ring_lists){ 0 };
-}
-
 int worker_ring_prepare(struct cairn_worker *w)
 {
 	const struct cairn_model *m = worker_pass_model(w);
@@ -301,7 +276,7 @@ int worker_ring_prepare(struct cairn_worker *w)
 	int32_t *slots;
 
 	memset(l.ring, 0, sizeof(*l.ring));
-	CAIRN_TRY(reserve(&l, bound(&l)));
+	CAIRN_TRY(worker_lists_reserve(w, l.to, bound(&l)));
 	put_mine(&l);
 	put_keys(&l, &l.ring->past, -1, 0);
 	for (int32_t r = 0; r < l.ranks; r++) {

@@ -11,7 +11,8 @@
  *
  * where step t attends to the keys of rank r - t, which have travelled t ranks. There are two slots in turn.
  * Step 0 also attends to the keys that the pass found. Every rank keeps all keys in its cache, so passes with
- * few rows, which gain nothing here, are computed whole by each rank, without any exchange.
+ * few rows, which gain nothing here, are computed whole by each rank, without any exchange. In stripes
+ * (ranks_stripes.c), the cache of the pass is one layer that all ranks have gathered.
  *
  * Attention of a step is one attn_bsr, with a part for each piece and one softmax over them; a piece after
  * that of a row is not in the row's list. A step gives a state, o of the model's dtype and lse in fp32, and
@@ -410,7 +411,9 @@ int forward_ring(struct cairn_scratch *s, const struct cairn_kv_store *kv, const
 			CAIRN_TRY(gather_states(&r));
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
+		CAIRN_TRY(forward_stripes_before(&r.all, op));
 		CAIRN_TRY(run_op(&r, op));
+		CAIRN_TRY(forward_stripes_after(&r.all, op));
 	}
 	return 0;
 }

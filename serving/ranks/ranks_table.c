@@ -7,10 +7,9 @@
 
 struct tp_table tp_table;
 
-static int exchange(void *arg, const void *mine, void *all, size_t bytes)
+int cairn_tp_exchange(struct cairn_tp *tp, const void *mine, void *all, size_t bytes)
 {
 	const int64_t ms = CAIRN_TP_START_S * 1000;
-	struct cairn_tp *tp = arg;
 	char *to = all;
 
 	if (tp->rank) {
@@ -21,6 +20,11 @@ static int exchange(void *arg, const void *mine, void *all, size_t bytes)
 	for (int32_t r = 1; r < tp->ranks; r++)
 		CAIRN_TRY(tp_receive(tp, r, EXCHANGE, to + (size_t)r * bytes, bytes, ms));
 	return tp_send_to_all(tp, EXCHANGE, all, (size_t)tp->ranks * bytes);
+}
+
+static int exchange(void *arg, const void *mine, void *all, size_t bytes)
+{
+	return cairn_tp_exchange(arg, mine, all, bytes);
 }
 
 /* Operations with the communicator of this process, and with errors that name pass and rank. */

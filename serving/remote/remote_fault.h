@@ -77,6 +77,9 @@ enum cairn_remote_fault {
 	FAULT_RUNS_LOST,		/* a job ends after its first run */
 	FAULT_PAGE_NOT_MIRRORED,	/* the last page of a chunk stays in the device's memory */
 	FAULT_VALUES_NOT_MIRRORED,	/* values stay there */
+	FAULT_STAGE_LAYERS_FROM_0,	/* all stages write their layers where the first one does */
+	FAULT_CHUNK_IS_PASS,		/* a chunk of a layer is taken for all of the pass */
+	FAULT_CLEARED_NOT,		/* a job counts what the one before it had */
 	NUM_FAULTS
 };
 

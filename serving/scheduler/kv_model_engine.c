@@ -309,15 +309,16 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 
 static int check_plan(struct model_engine *e, const struct cairn_step_plan *p)
 {
+	const int apart = e->opt.repeat_chunk || e->opt.separate;
 	int32_t rows = 0, drafts = 0;
 
 	for (int32_t i = 0; i < p->num_items; i++)
 		drafts += p->items[i].num_drafts;
 	if (drafts > e->opt.draft_rows)
 		return model_wrong(e, "drafts in a plan", drafts, e->opt.draft_rows);
-	if (e->opt.repeat_chunk && p->num_decodes && p->num_decodes + drafts != p->num_rows)
+	if (apart && p->num_decodes && p->num_decodes + drafts != p->num_rows)
 		return model_wrong(e, "a prompt among decoding rows", p->num_rows, p->num_decodes);
-	if (e->opt.repeat_chunk && !p->num_decodes && p->num_items > 1)
+	if (apart && !p->num_decodes && p->num_items > 1)
 		return model_wrong(e, "prompts in a plan", p->num_items, 1);
 	for (int32_t i = 0; i < p->num_items; i++) {
 		rows += p->items[i].num_rows;

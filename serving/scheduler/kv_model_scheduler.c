@@ -371,6 +371,8 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 			(1 + (int32_t)(a >> 23) % (e->opt.dense_rows / e->opt.page_size));
 	if (e->opt.repeat_chunk)
 		e->opt.max_chunk = 0;
+	else
+		e->opt.separate = (int)(a >> 23) % 4 == 0;
 	if (n && !e->opt.host_pages && ops[0].c % 4 == 0)
 		e->opt.lanes = 2 + (int32_t)(ops[0].c >> 2) % 2;
 	if (b % 4 && e->opt.lanes < 2) {

@@ -49,6 +49,9 @@
  * repeat_chunk and ends at the next multiple or at the end of the prompt. A preempted answer is recomputed
  * row by row, as it was first computed, and the trees hold only whole chunks of prompts.
  *
+ * Separate: a plan has, as with repeat_chunk, either rows of decoding sequences or those of one prompt, and
+ * the two kinds alternate. Chunks, trees and answers that are computed again are as without it.
+ *
  * Speculation: a sequence that speculates may have drafted rows behind its decoding row. Their tokens are
  * proposals for the next ones (`draft` in the options), and a token is drawn after each row. The rows form a
  * tree: the decoding row is number 0, draft k is row k + 1, and each draft follows an earlier row, its
@@ -103,6 +106,7 @@ struct cairn_scheduler_options {
 	 * page_size, at most dense_rows; 0: not repeatable
 	 */
 	int32_t repeat_chunk;
+	int separate;			/* no plan has rows of a prompt beside others */
 	int32_t max_context;		/* maximum tokens of one sequence, prompt and answer */
 	int32_t page_size, num_pages;	/* tokens per page; pages on the device */
 	int32_t host_pages, disk_pages;	/* 0: no such tier; disk needs host */

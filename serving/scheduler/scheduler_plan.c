@@ -11,7 +11,8 @@
  *   5. Prompts that are now computed are inserted into the tree; full pages are copied to the host.
  *
  * With repeat_chunk, plans alternate between the rows of step 2 and those of steps 3 and 4, which then give
- * one chunk to one prompt. An answer that is recomputed counts as decoding.
+ * one chunk to one prompt. An answer that is recomputed counts as decoding. With `separate` they alternate,
+ * too.
  *
  * With lanes, all of this looks at the sequences of one lane only, except that any sequence may expire or be
  * preempted.
@@ -170,7 +171,7 @@ static int32_t cut(const struct cairn_scheduler *s, const struct sched_seq *q, i
 /* Returns how many rows this plan can still take. */
 static int32_t room(const struct cairn_scheduler *s, const struct plan_buffer *b)
 {
-	if (s->opt.repeat_chunk && b->plan.num_items && !FAULT(REPEAT_MIXED))
+	if ((s->opt.repeat_chunk || s->opt.separate) && b->plan.num_items && !FAULT(REPEAT_MIXED))
 		return 0;
 	return s->opt.dense_rows + FAULT(OVER_COMMIT) - b->plan.num_rows;
 }
@@ -415,7 +416,7 @@ static int gather_moves(struct cairn_scheduler *s, struct plan_buffer *b)
 static int form(struct cairn_scheduler *s, struct plan_buffer *b, int64_t now)
 {
 	int *was_prompt = &s->was_prompt[s->lane];
-	int prompt_first = s->opt.repeat_chunk && !*was_prompt;
+	int prompt_first = (s->opt.repeat_chunk || s->opt.separate) && !*was_prompt;
 	int64_t preempted = s->stats.swapped + s->stats.recomputed;
 
 	CAIRN_TRY(expire(s, now));

@@ -25,6 +25,8 @@ static const char usage[] =
 	"  --cp N                 context parallelism over N processes, also with --tp N: see generate;\n"
 	"                         excludes --plan (1)\n"
 	"  --cp-exchange WHAT, --cp-rows N, --cp-keys N    how, and which passes: see generate\n"
+	"  --cp-stripes           each of N ranks holds 1/N of the KV pages: see generate; excludes\n"
+	"                         --speculative, --repeatable and --host-pages (off)\n"
 	"  --pp N                 pipeline parallelism over N processes: see generate; excludes --tp, --cp\n"
 	"                         and --plan (1)\n"
 	"  --pp-chunk N           tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
@@ -62,6 +64,9 @@ static const char usage[] =
 	"                         cached are computed by N other processes, which this command starts, or\n"
 	"                         which join with cairn prefill-worker at --workers-listen; excludes --tp,\n"
 	"                         --attention-workers, --repeatable and --prefix-cache off (0)\n"
+	"  --prefill-pp N         processes of each worker that this command starts, on CUDA devices 0 and\n"
+	"                         up: each has some of the layers, and sends a layer's keys and values when\n"
+	"                         it has computed them (1)\n"
 	"  --prefill-min N        (the tokens of a step, --rows)\n"
 	"  --prefill-pages N      KV pages in host memory for what they send (those of two prompts of\n"
 	"                         --max-context)\n"
@@ -233,8 +238,8 @@ int cairn_serve_name_option(int ret)
 		{ "unix_path", "uds" },
 		{ "address", "host" }, { "allow_origin", "allow-origin" }, { "max_batch", "batch" },
 		{ "max_context", "max-context" }, { "max_rows", "rows" }, { "page_size", "page-size" },
-		{ "num_pages", "pages" }, { "host_pages", "host-pages" }, { "disk_pages", "disk-pages" },
-		{ "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
+		{ "num_pages", "pages" }, { "stripes", "cp-stripes" }, { "host_pages", "host-pages" },
+		{ "disk_pages", "disk-pages" }, { "disk_dir", "disk-dir" }, { "cache_grain", "prefix-cache" },
 		{ "repeatable", "repeatable" }, { "speculative", "speculative" },
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
 		{ "attention_workers", "attention-workers" },

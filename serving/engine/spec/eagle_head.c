@@ -185,7 +185,8 @@ static int load_tokens(struct eagle_head *h, const struct cairn_safetensors *st)
 static int check_config(struct eagle_head *h, const char *dir)
 {
 	const struct cairn_model_config *c = &h->config, *t = &h->base.target->config;
-	const int32_t n = t->num_hidden_layers, usual[CAIRN_MAX_TAPS] = { 2, n / 2, n - 3 };
+	const int32_t n = t->stages > 1 ? t->whole_layers : t->num_hidden_layers;
+	const int32_t usual[CAIRN_MAX_TAPS] = { 2, n / 2, n - 3 };
 
 	if (!c->draft_vocab_size)
 		return cairn_error(EINVAL, "%s/config.json: architectures: is no EAGLE-3 head", dir);

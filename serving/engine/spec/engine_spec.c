@@ -131,7 +131,8 @@ static int check_options(const struct cairn_engine *e, struct cairn_speculation 
 	if (has_head(o) && !o->head)
 		return cairn_error(EINVAL, "engine: speculative: %s has no head",
 				   cairn_speculate_names[o->method]);
-	if (has_head(o) && (e->opt.nano || e->opt.slices || e->opt.tap))
+	/* the stages of a pipeline give the first one the hidden states that the head needs */
+	if (has_head(o) && (e->opt.nano || e->opt.slices || (e->opt.tap && e->config->stages <= 1)))
 		return cairn_error(EINVAL, "engine: speculative: %s does not go with nano, slices and tap",
 				   cairn_speculate_names[o->method]);
 	if (!e->can_score)

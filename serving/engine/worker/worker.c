@@ -218,7 +218,8 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 		goto out_destroy;
 	}
 	/* with remote attention, no operation here reads or writes the cache */
-	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : w->opt.num_pages, w->opt.page_size);
+	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : worker_held_pages(w),
+				    w->opt.page_size);
 	if (ret)
 		goto out_destroy;
 	if (!w->by_steps)
@@ -323,6 +324,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
 	w->follows = w->chained = w->num_trees = 0;
+	w->on_chunk = NULL;
 	w->flight->draws_all = w->by_steps;
 }
 

@@ -92,6 +92,7 @@ struct cairn_worker_options {
 	/*
 	 * Hidden states of the model become features, one for each key of the cache (worker_taps.c). All
 	 * passes are lists of operations then. Not with nano and slices. NULL: none; must outlive the worker.
+	 * The stages of a pipeline all have taps. The first one has the features; the others need no matrix.
 	 */
 	const struct cairn_worker_taps *taps;
 	/*
@@ -117,6 +118,13 @@ struct cairn_worker_options {
 	 */
 	int64_t context_keys;
 	/*
+	 * Such ranks hold only pages of their own: of the num_pages pages, rank r has those p with p mod
+	 * ranks = r. All decoding passes then share out pages. Every other pass must have a single part
+	 * (cairn_scheduler_options.separate), and cairn_worker_copy_page() copies pages. Not with repeatable,
+	 * chained parts, trees, taps and decode_step.
+	 */
+	int stripes;
+	/*
 	 * With `attention`: passes of several workers, the lanes, are under way together. The first one has
 	 * `lanes` > 1, the others name it as `first`, which must outlive them, and their number as `lane`.
 	 * They have the same options otherwise. A launch then begins a pass, and cairn_worker_turn() takes it
@@ -130,12 +138,13 @@ struct cairn_worker_options {
 #define CAIRN_CONTEXT_KEYS	32768
 
 struct cairn_worker_taps {
-	int32_t layers[CAIRN_MAX_TAPS];	/* a feature is made of the hidden states that enter these layers: */
 	/*
-	 * [width, 3 * hidden_size] of the model's dtype, times the three; NULL: a feature is the hidden state
-	 * after the last layer, normalised as for the output matrix, and width is hidden_size
+	 * A feature is made of the hidden states that enter these layers of the whole model, all >= 1; all 0:
+	 * it is the hidden state after the last layer, normalised as for the output matrix, and width is
+	 * hidden_size.
 	 */
-	const void *mix;
+	int32_t layers[CAIRN_MAX_TAPS];
+	const void *mix;		/* [width, 3 * hidden_size] of the model's dtype, times the three */
 	int32_t width;			/* a multiple of 16 */
 };
 
@@ -212,6 +221,7 @@ struct cairn_worker_stats {
 	int64_t nano_passes;		/* run as nano-batches */
 	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
 	int64_t pages_passes;		/* of which ranks shared out the pages, as context_keys says */
+	int64_t stripes_passes;		/* whose pages were gathered from all ranks */
 	int64_t wait_ns;		/* host time spent waiting for passes */
 	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
 	 * computes, waits for results, and a worker attends (the slowest one) */
@@ -263,8 +273,9 @@ int cairn_worker_move_rows(struct cairn_worker *worker, const int32_t *from, con
  */
 int cairn_worker_turn(struct cairn_worker *worker, int *under_way);
 /*
- * With `attention`: before the next pass of any lane, page `from` is copied to page `to`, in the order of the
- * calls. Without, the caller moves pages in the memory of cairn_worker_kv().
+ * With `attention` or `stripes`: before the next pass of any lane, page `from` is copied to page `to`, in the
+ * order of the calls; with `stripes`, all ranks make the same calls. Without both, the caller moves pages in
+ * the memory of cairn_worker_kv().
  */
 int cairn_worker_copy_page(struct cairn_worker *worker, int32_t from, int32_t to);
 /*
@@ -289,6 +300,14 @@ int cairn_worker_relaunch(struct cairn_worker *worker);
  */
 void cairn_worker_on_layer(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t layer, void *stream),
 			   void *ctx);
+
+/*
+ * The same for a pass that a stage of a pipeline cuts into chunks: calls fn for each layer of each chunk,
+ * which is rows first .. end - 1 of the pass. Any other pass is one chunk. Layers are those of the stage.
+ * Replaces on_layer.
+ */
+void cairn_worker_on_chunk(struct cairn_worker *worker, int (*fn)(void *ctx, int32_t first, int32_t end,
+								   int32_t layer, void *stream), void *ctx);
 
 /*
  * Uploads the lists of a request; its draws name the lists by the places returned. -EAGAIN: no room now;

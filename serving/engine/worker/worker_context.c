@@ -10,23 +10,21 @@
  *
  * If the cache of each rank has all keys, every rank would read all of them in every decoding pass. From a
  * number of keys on that outweighs two exchanges a layer, and rank r attends only to the pages j of a request
- * with j mod ranks = r (ranks_pages.c).
+ * with j mod ranks = r (ranks_pages.c). With options.stripes, it holds no pages but its own
+ * (ranks_stripes.c).
  *
  * All ranks choose in the same way, from what the plan of the pass says.
  */
 #include "serving/engine/worker/worker_impl.h"
 
-/* Returns the model that shares out rows, or NULL. */
-static struct cairn_model *context_of(const struct cairn_worker *w)
+struct cairn_model *worker_context_model(const struct cairn_worker *w)
 {
 	return w->opt.context ? w->opt.context : w->model->context_ranks > 1 ? w->model : NULL;
 }
 
-/* Returns whether each rank has all keys, and decoding passes are lists of operations without exchanges of
- * heads. */
-static int has_all_keys(const struct cairn_worker *w)
+int worker_has_all_keys(const struct cairn_worker *w)
 {
-	const struct cairn_model *c = context_of(w);
+	const struct cairn_model *c = worker_context_model(w);
 
 	return w->opt.context ? c->config.latent.kv_lora_rank > 0 : c && c->exchange != CAIRN_EXCHANGE_HEADS;
 }
@@ -58,7 +56,7 @@ static int create_pages(struct cairn_worker *w)
 	}
 	w->batch_pages = (struct cairn_batch_pages){
 		.indptr = w->pages_dev.indptr, .indices = w->pages_dev.indices,
-		.last_page_len = w->pages_dev.last, .whole = context_of(w),
+		.last_page_len = w->pages_dev.last, .whole = worker_context_model(w),
 	};
 	return 0;
 }
@@ -71,7 +69,8 @@ int worker_context_create(struct cairn_worker *w)
 		w->opt.context_rows = (w->opt.max_rows + 1) / 2;
 	if (!w->opt.context_keys)
 		w->opt.context_keys = CAIRN_CONTEXT_KEYS;
-	if (has_all_keys(w) && !w->by_steps && forward_pages_supported(m, context_of(w)))
+	CAIRN_TRY(worker_stripes_create(w));
+	if (worker_has_all_keys(w) && !w->by_steps && forward_pages_supported(m, worker_context_model(w)))
 		CAIRN_TRY(create_pages(w));
 	if (!c)
 		return 0;
@@ -93,8 +92,33 @@ void worker_context_destroy(struct cairn_worker *w)
 		w->impl->mem_free(w->pages_dev_block);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		worker_host_free(w, w->flights[i].pages_block);
-		worker_ring_free(w, &w->flights[i].ring);
+		worker_lists_free(w, &w->flights[i].ring);
 	}
+	worker_stripes_destroy(w);
+}
+
+int worker_lists_reserve(struct cairn_worker *w, struct pass_lists *l, size_t need)
+{
+	void *p;
+
+	if (need <= l->room)
+		return 0;
+	CAIRN_TRY(TABLE(w, stream_sync, w->stream));	/* an earlier pass may read the block */
+	worker_lists_free(w, l);
+	CAIRN_TRY(worker_host_alloc(w, need * sizeof(*l->host), &p));
+	l->host = p;
+	CAIRN_TRY(TABLE(w, mem_alloc, &p, need * sizeof(*l->dev)));
+	l->dev = p;
+	l->room = need;
+	return 0;
+}
+
+void worker_lists_free(struct cairn_worker *w, struct pass_lists *l)
+{
+	worker_host_free(w, l->host);
+	if (l->dev)
+		w->impl->mem_free(l->dev);
+	*l = (struct pass_lists){ 0 };
 }
 
 struct cairn_model *worker_pass_model(const struct cairn_worker *w)
@@ -109,9 +133,10 @@ struct cairn_scratch *worker_pass_scratch(const struct cairn_worker *w)
 
 int worker_context_prepare(struct cairn_worker *w)
 {
-	const struct cairn_model *c = context_of(w);
+	const struct cairn_model *c = worker_context_model(w);
 	const int rings = c && c->exchange != CAIRN_EXCHANGE_HEADS;
 
+	CAIRN_TRY(worker_stripes_prepare(w));
 	/* rows of chained parts see keys that other ranks would compute in the same pass */
 	if (w->chained || w->batch.num_rows < w->opt.context_rows || (!rings && !w->opt.context))
 		return 0;
@@ -140,7 +165,8 @@ int worker_shares_pages(const struct cairn_worker *w)
 {
 	const int fused = w->opt.decode == CAIRN_DECODE_GRAPH || w->opt.decode == CAIRN_DECODE_PERSISTENT;
 
-	return w->pages_dev_block && !w->opt.repeatable && !fused && count_keys(w) >= w->opt.context_keys;
+	return w->opt.stripes || (w->pages_dev_block && !w->opt.repeatable && !fused &&
+				  count_keys(w) >= w->opt.context_keys);
 }
 
 int worker_pages_prepare(struct cairn_worker *w)
@@ -153,15 +179,17 @@ int worker_pages_prepare(struct cairn_worker *w)
 		return 0;
 	to->indptr[0] = 0;
 	for (int32_t b = 0; b < w->batch.batch; b++) {
-		const int32_t pages = a->kv_indptr[b + 1] - a->kv_indptr[b];
-		const struct cairn_model *c = w->batch_pages.whole;
-		const int last_is_mine = pages && (pages - 1) % c->context_ranks == c->context_rank;
+		const int32_t *pages = a->kv_indices + a->kv_indptr[b];
+		const int32_t num = a->kv_indptr[b + 1] - a->kv_indptr[b];
+		const int last_is_mine = num && worker_stripes_holds(w, num - 1, pages[num - 1]);
 
-		for (int32_t j = c->context_rank; j < pages; j += c->context_ranks)
-			to->indices[used++] = a->kv_indices[a->kv_indptr[b] + j];
+		for (int32_t j = 0; j < num; j++)
+			if (worker_stripes_holds(w, j, pages[j]))
+				to->indices[used++] = worker_stripes_place(w, pages[j]);
 		to->indptr[b + 1] = used;
 		to->last[b] = last_is_mine ? a->last_page_len[b] : w->opt.page_size;
 	}
+	worker_stripes_append(w);
 	w->batch.pages = &w->batch_pages;
 	w->stats.pages_passes++;
 	return TABLE(w, mem_copy, w->pages_dev_block, w->flight->pages_block,

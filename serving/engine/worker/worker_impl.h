@@ -2,7 +2,7 @@
 /*
  * worker_impl - the state of a worker, shared by worker.c, worker_pass.c, worker_nano.c, worker_sliced.c,
  * worker_treat.c, worker_mask.c, worker_tree.c, worker_taps.c, worker_context.c, worker_pipeline.c and
- * serving/ranks/ranks_pieces.c
+ * serving/ranks/ranks_pieces.c, ranks_stripes.c
  */
 #ifndef CAIRN_WORKER_IMPL_H
 #define CAIRN_WORKER_IMPL_H
@@ -72,8 +72,8 @@ struct begins {
 	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */
 };
 
-/* Lists of a pass that ranks of a ring share out: one block, allocated when first needed. */
-struct ring_lists {
+/* Lists of a pass that ranks share out: one block, allocated when first needed. */
+struct pass_lists {
 	int32_t *host, *dev;
 	size_t room;			/* capacity in int32s */
 };
@@ -86,7 +86,7 @@ struct flight {
 	int32_t k;
 	int wants_logprobs;
 	struct begins begins, forks;
-	struct ring_lists ring;
+	struct pass_lists ring, stripes;
 	int32_t *rows;			/* [num_tokens]: index of each draw in drawn; ascending */
 	int draws_all;			/* each part draws a token; the unwanted ones are dropped */
 	int32_t num_tokens;
@@ -141,7 +141,7 @@ struct cairn_worker {
 	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
 	int32_t num_pass_copies, room_pass_copies;
 	int decode;			/* of the pass launched last: as worker_pass.c decides */
-	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass */
+	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass, from and to */
 	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	/* if the model is a stage, else NULL: */
@@ -149,6 +149,7 @@ struct cairn_worker {
 	int32_t *chunk_index, *chunk_ends;	/* on the device; [max_rows] */
 	struct cairn_batch *chunks;	/* [room_chunks] */
 	int32_t room_chunks;
+	struct chunk_call { struct cairn_worker *w; int32_t first, end; } *chunk_calls;	/* [room_chunks] */
 	void *stream;
 
 	struct arrays dev;
@@ -184,6 +185,8 @@ struct cairn_worker {
 	int as_nano;			/* 1 + index of its plan, as nano_pass says; 0: sequential */
 	struct cairn_nano_pass nano_pass;
 	struct cairn_pipeline_pass pipeline_pass;
+	int (*on_chunk)(void *ctx, int32_t first, int32_t end, int32_t layer, void *stream);	/* or NULL */
+	void *on_chunk_ctx;
 	int32_t follows;		/* number of rows that follow a draw */
 	int chained;			/* it has parts with `chained` */
 	/* a launched pass whose draw is missing: */
@@ -200,6 +203,11 @@ struct cairn_worker {
 	char *pages_dev_block;		/* NULL: ranks never share out pages */
 	struct cairn_batch_pages batch_pages;	/* points to it */
 	struct cairn_batch_ring batch_ring;	/* of the pass being built; points to its flight's lists */
+	/* with options.stripes: the gathered pages of a layer, and room for exchanges and copies */
+	struct cairn_kv_store gathered;
+	char *stripes_room;
+	int32_t *round_ends;		/* [pages of a request] */
+	struct cairn_batch_stripes batch_stripes;	/* as batch_ring */
 	struct cairn_kv_store features;	/* one layer, with options.taps */
 	char *tap_rows, *tap_joined;	/* [3, max_rows, hidden]; [max_rows, 3 * hidden] */
 	char *tap_mixed;		/* [max_rows, width]: features */
@@ -275,9 +283,30 @@ int worker_context_prepare(struct cairn_worker *w);
 struct cairn_model *worker_pass_model(const struct cairn_worker *w);
 struct cairn_scratch *worker_pass_scratch(const struct cairn_worker *w);
 
+/* Returns the model that shares out rows, or NULL. */
+struct cairn_model *worker_context_model(const struct cairn_worker *w);
+/*
+ * Returns whether each rank has all keys, or with stripes would have them, and decoding passes are lists of
+ * operations without exchanges of heads.
+ */
+int worker_has_all_keys(const struct cairn_worker *w);
+/* Grows a block of lists to `need` int32s; its contents are lost. */
+int worker_lists_reserve(struct cairn_worker *w, struct pass_lists *lists, size_t need);
+void worker_lists_free(struct cairn_worker *w, struct pass_lists *lists);
+
 /* serving/ranks/ranks_pieces.c */
 int worker_ring_prepare(struct cairn_worker *w);	/* lists the rows and keys of each rank */
-void worker_ring_free(struct cairn_worker *w, struct ring_lists *lists);
+
+/* serving/ranks/ranks_stripes.c; without options.stripes, these do nothing, except holds() and place() */
+int32_t worker_held_pages(const struct cairn_worker *w);	/* pages of the store */
+int worker_stripes_create(struct cairn_worker *w);
+void worker_stripes_destroy(struct cairn_worker *w);
+int worker_stripes_prepare(struct cairn_worker *w);	/* has a pass gather its pages */
+/* Returns whether this rank attends to page j of a request, number `page` of the pool, if shared. */
+int worker_stripes_holds(const struct cairn_worker *w, int32_t j, int32_t page);
+int32_t worker_stripes_place(const struct cairn_worker *w, int32_t page);	/* its number in the store */
+void worker_stripes_append(struct cairn_worker *w);	/* lists where a decoding pass appends keys */
+int worker_stripes_copies(struct cairn_worker *w);	/* copies pages before a pass */
 
 /* worker_taps.c; without options.taps these do nothing */
 int worker_taps_create(struct cairn_worker *w);

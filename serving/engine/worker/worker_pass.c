@@ -116,6 +116,12 @@ static int set_targets(struct cairn_worker *w)
 		     (size_t)f->num_scored * sizeof(*w->drawn), CAIRN_COPY_ON_DEVICE, w->stream);
 }
 
+/* Returns the memory of the keys that the pass appends and attends to. */
+static const struct cairn_kv_store *pass_kv(const struct cairn_worker *w)
+{
+	return w->batch.stripes ? &w->gathered : &w->kv;
+}
+
 static int reserve(struct cairn_worker *w, int *moved)
 {
 	CAIRN_TRY(worker_taps_reserve(w, moved));
@@ -124,7 +130,7 @@ static int reserve(struct cairn_worker *w, int *moved)
 	if (w->as_nano)
 		return cairn_nano_reserve(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream, moved);
 	return w->sliced ? worker_sliced_reserve(w, moved) :
-	       cairn_scratch_reserve(worker_pass_scratch(w), &w->kv, &w->batch, w->stream, moved);
+	       cairn_scratch_reserve(worker_pass_scratch(w), pass_kv(w), &w->batch, w->stream, moved);
 }
 
 static int forward(struct cairn_worker *w)
@@ -134,7 +140,7 @@ static int forward(struct cairn_worker *w)
 	if (w->as_nano)
 		return cairn_nano_forward(w->nanos[w->as_nano - 1], &w->kv, &w->nano_pass, w->stream);
 	return w->sliced ? worker_sliced_forward(w) :
-	       cairn_forward(worker_pass_scratch(w), &w->kv, &w->batch, w->stream);
+	       cairn_forward(worker_pass_scratch(w), pass_kv(w), &w->batch, w->stream);
 }
 
 /* Enqueues a draw, and what changes logits before it. Of several stages, the last one draws for all. */
@@ -412,6 +418,22 @@ void cairn_worker_on_layer(struct cairn_worker *w, int (*fn)(void *ctx, int32_t 
 	w->batch.on_layer_ctx = ctx;
 }
 
+/* The pass is one chunk, unless a pipeline cuts it (worker_pipeline.c). */
+static int call_once(void *ctx, int32_t layer, void *stream)
+{
+	const struct cairn_worker *w = ctx;
+
+	return w->on_chunk(w->on_chunk_ctx, 0, w->batch.num_rows, layer, stream);
+}
+
+void cairn_worker_on_chunk(struct cairn_worker *w, int (*fn)(void *ctx, int32_t first, int32_t end,
+							     int32_t layer, void *stream), void *ctx)
+{
+	w->on_chunk = fn;
+	w->on_chunk_ctx = ctx;
+	cairn_worker_on_layer(w, call_once, w);
+}
+
 /* Copies the tokens to the host and marks the end of the pass. */
 static int end_pass(struct cairn_worker *w)
 {
@@ -483,6 +505,7 @@ int cairn_worker_launch(struct cairn_worker *w)
 		CAIRN_TRY(w->opt.tap->launch(w->opt.tap->ctx));
 	if (timed)
 		CAIRN_TRY(TABLE(w, event_record, w->times[f->number % NUM_TIMES].begin, w->stream));
+	CAIRN_TRY(worker_stripes_copies(w));
 	CAIRN_TRY(prepare(w, &decode));
 	CAIRN_TRY(worker_treat_prepare(w));
 	if (w->kind.masked)

@@ -30,7 +30,7 @@ int32_t worker_pipeline_rows(const struct cairn_worker *w)
 static int check(const struct cairn_worker *w, const struct cairn_worker_options *o)
 {
 	const char *excluded = o->nano ? "nano" : o->slices ? "slices" : o->attention ? "attention" :
-			       o->trees ? "trees" : o->taps ? "taps" : NULL;
+			       o->trees ? "trees" : NULL;
 
 	return excluded ? cairn_error(EINVAL, "worker: %s: does not go with stages of the model", excluded) :
 	       w->model->lora ? cairn_error(EINVAL, "worker: stages of the model have no adapters") : 0;
@@ -67,20 +67,44 @@ void worker_pipeline_destroy(struct cairn_worker *w)
 		w->impl->mem_free(w->chunk_index);
 	free(w->chunk_ends);
 	free(w->chunks);
+	free(w->chunk_calls);
 }
 
 static int grow_chunks(struct cairn_worker *w, int32_t num)
 {
-	struct cairn_batch *grown;
+	struct cairn_batch *chunks;
+	struct chunk_call *calls;
 
 	if (num <= w->room_chunks)
 		return 0;
-	grown = realloc(w->chunks, (size_t)num * sizeof(*grown));
-	if (!grown)
+	chunks = realloc(w->chunks, (size_t)num * sizeof(*chunks));
+	if (chunks)
+		w->chunks = chunks;
+	calls = chunks ? realloc(w->chunk_calls, (size_t)num * sizeof(*calls)) : NULL;
+	if (!calls)
 		return cairn_error(ENOMEM, "worker: no memory for %d chunks", num);
-	w->chunks = grown;
+	w->chunk_calls = calls;
 	w->room_chunks = num;
 	return 0;
+}
+
+static int call(void *ctx, int32_t layer, void *stream)
+{
+	const struct chunk_call *c = ctx;
+
+	return c->w->on_chunk(c->w->on_chunk_ctx, c->first, c->end, layer, stream);
+}
+
+/* Sets what is called at the layers of chunk c; without on_chunk, that is the last chunk's alone. */
+static void set_call(struct cairn_worker *w, int32_t c, int32_t first, int is_last)
+{
+	if (w->on_chunk) {
+		w->chunk_calls[c] = (struct chunk_call){ w, first, w->chunk_ends[c] };
+		w->chunks[c].on_layer = call;
+		w->chunks[c].on_layer_ctx = &w->chunk_calls[c];
+	} else if (!is_last) {
+		w->chunks[c].on_layer = NULL;
+	}
 }
 
 int worker_pipeline_split(struct cairn_worker *w, int decode)
@@ -109,8 +133,7 @@ int worker_pipeline_split(struct cairn_worker *w, int decode)
 	for (int32_t c = 0; c < num; first = w->chunk_ends[c++]) {
 		used += cairn_pipeline_chunk(&w->chunks[c], &host, b, first, w->chunk_ends[c], index + used,
 					     w->chunk_index + used);
-		if (c < num - 1)	/* the keys of a layer are complete after the last chunk */
-			w->chunks[c].on_layer = NULL;
+		set_call(w, c, first, c == num - 1);
 	}
 	return TABLE(w, mem_copy, w->chunk_index, index, (size_t)used * sizeof(*index), CAIRN_COPY_TO_DEVICE,
 		     w->stream);

@@ -7,6 +7,9 @@
  * of each row next to each other, and one product mixes them. kv_append stores the halves of the result where
  * the row's key and value would be in a cache of one layer. So sequences that share pages of keys share
  * features, and what copies pages or moves rows on the device does so for both.
+ *
+ * A stage of a pipeline has the states that enter its layers. At the end of a pass the first stage, whose
+ * process drafts, gets those of the others.
  */
 #include <string.h>
 
@@ -27,6 +30,25 @@ static int alloc(const struct cairn_worker *w, size_t bytes, char **out)
 	return TABLE(w, mem_set, p, 0, bytes, w->stream);
 }
 
+/* Returns whether a feature is a mixture of three states, and not the last one. */
+static int mixes(const struct cairn_worker *w)
+{
+	return w->opt.taps->layers[0] > 0;
+}
+
+/* Returns whether this worker keeps the features. */
+static int has_features(const struct cairn_worker *w)
+{
+	return !w->model->config.stage;
+}
+
+static int32_t num_layers(const struct cairn_worker *w)
+{
+	const struct cairn_model_config *c = &w->model->config;
+
+	return c->stages > 1 ? c->whole_layers : c->num_hidden_layers;
+}
+
 static int check(const struct cairn_worker *w)
 {
 	const struct cairn_worker_taps *t = w->opt.taps;
@@ -35,8 +57,8 @@ static int check(const struct cairn_worker *w)
 		return cairn_error(EINVAL, "worker: taps: not with nano or slices");
 	if (w->by_steps)
 		return cairn_error(EOPNOTSUPP, "worker: taps: %s has no list of operations", w->impl->name);
-	for (int32_t k = 0; k < CAIRN_MAX_TAPS && t->mix; k++) {
-		if (t->layers[k] < 1 || t->layers[k] >= w->model->config.num_hidden_layers)
+	for (int32_t k = 0; k < CAIRN_MAX_TAPS && mixes(w); k++) {
+		if (t->layers[k] < 1 || t->layers[k] >= num_layers(w))
 			return cairn_error(EINVAL, "worker: taps: the model has no layer %d with one before "
 					   "it", t->layers[k]);
 	}
@@ -75,12 +97,14 @@ int worker_taps_create(struct cairn_worker *w)
 	struct cairn_kv_store *f = &w->features;
 
 	CAIRN_TRY(check(w));
+	CAIRN_TRY(alloc(w, (mixes(w) ? CAIRN_MAX_TAPS : 1) * rows * hidden, &w->tap_rows));
+	if (!has_features(w))
+		return 0;
 	*f = (struct cairn_kv_store){ .layer_bytes = 2 * half, .v_offset = half,
 				      .num_pages = w->opt.num_pages, .page_size = w->opt.page_size };
 	CAIRN_TRY(alloc(w, 2 * half, &f->base));
-	CAIRN_TRY(alloc(w, (t->mix ? CAIRN_MAX_TAPS : 1) * rows * hidden, &w->tap_rows));
 	CAIRN_TRY(alloc(w, rows * (size_t)t->width * element(w), &w->tap_mixed));
-	return t->mix ? create_mix(w) : 0;
+	return mixes(w) ? create_mix(w) : 0;
 }
 
 void worker_taps_destroy(struct cairn_worker *w)
@@ -102,17 +126,19 @@ const struct cairn_kv_store *cairn_worker_features(const struct cairn_worker *w)
 
 void worker_taps_prepare(struct cairn_worker *w)
 {
+	const struct cairn_model_config *c = &w->model->config;
 	struct cairn_batch *b = &w->batch;
 
-	if (!w->opt.taps)
+	if (!w->opt.taps || (!mixes(w) && c->stages > 1))	/* the last stage has its last states */
 		return;
-	if (!w->opt.taps->mix) {
+	if (!mixes(w)) {
 		b->states = w->tap_rows;
 		b->normed = w->tap_mixed;
 		return;
 	}
 	b->num_taps = CAIRN_MAX_TAPS;
-	memcpy(b->tap_layers, w->opt.taps->layers, sizeof(b->tap_layers));
+	for (int32_t k = 0; k < CAIRN_MAX_TAPS; k++)
+		b->tap_layers[k] = w->opt.taps->layers[k] - c->first_layer;	/* others' are out of range */
 	b->taps = w->tap_rows;
 	b->tap_bytes = (size_t)w->opt.max_rows * (size_t)w->model->config.hidden_size * element(w);
 }
@@ -135,7 +161,7 @@ int worker_taps_reserve(struct cairn_worker *w, int *moved)
 	size_t bytes = 0;
 	void *p;
 
-	if (!w->opt.taps || !w->opt.taps->mix || !w->impl->gemm_workspace)
+	if (!w->opt.taps || !mixes(w) || !has_features(w) || !w->impl->gemm_workspace)
 		return 0;
 	gemm = product(w);
 	CAIRN_TRY(TABLE(w, gemm_workspace, &gemm, &bytes));
@@ -166,6 +192,45 @@ static int mix(struct cairn_worker *w)
 	return TABLE(w, gemm, &gemm, w->stream);
 }
 
+/* Gives the first stage the states that stage s has: `from` there, `to` here. All stages call it. */
+static int bring_from(struct cairn_worker *w, int32_t s, char *to, const char *from)
+{
+	const int32_t stage = w->model->config.stage;
+	const struct cairn_send_recv_args args = {
+		.size = sizeof(args), .out = to, .x = from,
+		.bytes = w->batch.num_rows * (int64_t)w->model->config.hidden_size * (int64_t)element(w),
+		.to = stage == s ? 0 : -1, .from = stage ? -1 : s,
+	};
+
+	return s ? TABLE(w, send_recv, &args, w->stream) : 0;
+}
+
+/* Returns the stage of the layer that a tap's states enter. */
+static int32_t stage_of(const struct cairn_model_config *c, int32_t layer)
+{
+	int32_t s = 0;
+
+	while (s < c->stages - 1 && cairn_stage_first(c->whole_layers, s + 1, c->stages) <= layer)
+		s++;
+	return s;
+}
+
+/* Gives the first stage of a pipeline the states of the pass. */
+static int bring(struct cairn_worker *w)
+{
+	const struct cairn_model_config *c = &w->model->config;
+	const size_t bytes = (size_t)w->opt.max_rows * (size_t)c->hidden_size * element(w);
+
+	if (c->stages <= 1)
+		return 0;
+	if (!mixes(w))
+		return bring_from(w, c->stages - 1, w->tap_mixed, cairn_pipeline_normed(w->pipeline));
+	for (size_t k = 0; k < CAIRN_MAX_TAPS; k++)
+		CAIRN_TRY(bring_from(w, stage_of(c, w->opt.taps->layers[k]), w->tap_rows + k * bytes,
+				     w->tap_rows + k * bytes));
+	return 0;
+}
+
 int worker_taps_after(struct cairn_worker *w)
 {
 	const struct cairn_batch *b = &w->batch;
@@ -177,10 +242,13 @@ int worker_taps_after(struct cairn_worker *w)
 
 	if (!w->opt.taps)
 		return 0;
+	CAIRN_TRY(bring(w));
+	if (!has_features(w))
+		return 0;
 	append.head_dim = w->opt.taps->width / 2;
 	append.v = w->tap_mixed + (size_t)append.head_dim * element(w);
 	append.k_stride = append.v_stride = w->opt.taps->width;
-	if (w->opt.taps->mix)
+	if (mixes(w))
 		CAIRN_TRY(mix(w));
 	return TABLE(w, kv_append, &append, w->stream);
 }

@@ -195,9 +195,9 @@ struct cairn_model_config {
 	int32_t shares;
 	/*
 	 * stages above 1: the config is that of stage number `stage` of so many (cairn_model_load_stage()),
-	 * whose layer 0 is layer first_layer of the whole model.
+	 * whose layer 0 is layer first_layer of the whole model, which has whole_layers.
 	 */
-	int32_t stage, stages, first_layer;
+	int32_t stage, stages, first_layer, whole_layers;
 
 	int32_t bos_token_id;		/* -1: none */
 	int32_t num_eos;

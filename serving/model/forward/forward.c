@@ -675,18 +675,24 @@ int forward_zero_counters(const struct walk *w)
 	return CAIRN_TABLE(w->m->impl, mem_set, w->s->moe.at, 0, asking.moe_bytes, w->stream);
 }
 
-/* Copies the residual stream to the taps of a layer, after the layer's first norm has completed it. */
+/*
+ * Copies the residual stream to the taps of a layer, after the layer's first norm has completed it; in front
+ * of layer 0, as it has come from another stage.
+ */
 static int run_taps(const struct walk *w, int32_t o)
 {
 	const struct cairn_graph_op *op = &w->g->ops[o];
+	const int enters = op->kind == CAIRN_OP_EMBEDDING && w->b->inputs;
+	const int32_t layer = enters ? 0 : op->layer, value = op->out[!enters];
 
-	if (op->kind != CAIRN_OP_ADD_NORM || op->layer < 1 || w->g->ops[o - 1].layer == op->layer)
+	if (!enters && (op->kind != CAIRN_OP_ADD_NORM || op->layer < 1 ||
+			w->g->ops[o - 1].layer == op->layer))
 		return 0;
 	for (int32_t k = 0; k < w->b->num_taps; k++) {
-		if (w->b->tap_layers[k] == op->layer)
+		if (w->b->tap_layers[k] == layer)
 			CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->taps + (size_t)k * w->b->tap_bytes,
-					      at(w, op->out[1]), (size_t)w->b->num_rows *
-					      row_bytes(w, &w->g->values[op->out[1]]), CAIRN_COPY_ON_DEVICE,
+					      at(w, value), (size_t)w->b->num_rows *
+					      row_bytes(w, &w->g->values[value]), CAIRN_COPY_ON_DEVICE,
 					      w->stream));
 	}
 	return 0;
@@ -747,7 +753,9 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 			break;
 		if (b->on_layer && op->block == CAIRN_BLOCK_MLP && g->ops[o - 1].block == CAIRN_BLOCK_ATTN)
 			CAIRN_TRY(b->on_layer(b->on_layer_ctx, op->layer, stream));
+		CAIRN_TRY(forward_stripes_before(&w, op));
 		CAIRN_TRY(forward_run_op(&w, op));
+		CAIRN_TRY(forward_stripes_after(&w, op));
 		if (b->num_taps)
 			CAIRN_TRY(run_taps(&w, o));
 	}

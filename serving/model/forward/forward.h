@@ -35,6 +35,9 @@ struct cairn_kv_store {
 
 int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *model,
 			  int32_t num_pages, int32_t page_size);
+/* The same with another number of layers than the model's. */
+int cairn_kv_store_create_layers(struct cairn_kv_store *kv, const struct cairn_model *model, int32_t layers,
+				 int32_t num_pages, int32_t page_size);
 /* Does nothing if *kv is zeroed. */
 void cairn_kv_store_destroy(struct cairn_kv_store *kv, const struct cairn_model *model);
 
@@ -74,6 +77,28 @@ struct cairn_batch_pages {
 	const struct cairn_model *whole;	/* the model with all heads, for one of the ranks */
 };
 
+/*
+ * A pass over one request whose pages are in stripes: each rank holds some of them
+ * (serving/ranks/ranks_stripes.c). The pass runs on a store whose layers lie at the same place. Before each
+ * layer appends its keys, the pages that hold earlier ones are gathered there from all ranks; after its
+ * attention, each rank copies its pages with new keys to where it holds them. Lists are in the table's
+ * memory, counts in the host's.
+ */
+struct cairn_batch_stripes {
+	const struct cairn_kv_store *held;	/* the pages of this rank */
+	/* room for `chunk` pages of one layer, as slots of kv_move.h; the same of all ranks; these slots */
+	char *own, *all;
+	const int32_t *slots;			/* [ranks * chunk]: ~0, ~1, ... */
+	int32_t chunk, ranks;
+	/* Rounds of at most `chunk` pages of each rank. The place of a page is its number in the request. */
+	const int32_t *from;			/* [num_from]: held pages with earlier keys */
+	int32_t num_from, most;			/* most: of any rank */
+	const int32_t *arrived, *places;	/* by rounds: slots of all, and places of what they hold */
+	const int32_t *arrived_end;		/* where each round ends in these two, in host memory */
+	const int32_t *new_places, *new_pages;	/* [num_new]: of held pages with new keys */
+	int32_t num_new;
+};
+
 struct cairn_batch_ring;
 
 struct cairn_batch {
@@ -94,13 +119,14 @@ struct cairn_batch {
 	const struct cairn_batch_trees *trees;	/* NULL: attention is causal in all requests */
 	const struct cairn_batch_ring *ring;	/* NULL: this rank computes all rows */
 	const struct cairn_batch_pages *pages;	/* NULL: this rank attends to all keys */
+	const struct cairn_batch_stripes *stripes;	/* NULL: the store has the pages of all layers */
 	/*
 	 * The hidden states that enter tap_layers[k], for k < num_taps, are copied to taps + k * tap_bytes, a
 	 * row for each row of the pass, in the model's dtype.
 	 */
 	char *taps;
 	size_t tap_bytes;
-	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on */
+	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on, with inputs from 0 on */
 	/*
 	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
 	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last

@@ -182,6 +182,12 @@ int forward_pages(struct walk *w, const struct cairn_graph_op *op);
 int forward_pages_reserve(struct cairn_scratch *scratch, const struct cairn_batch *batch, void *stream,
 			  int *moved);
 
+/* ---- a pass whose ranks each hold some of the pages: serving/ranks/ranks_stripes.c ---- */
+
+/* Around each operation of a pass; without batch->stripes they do nothing. w->kv: the store of the pass. */
+int forward_stripes_before(const struct walk *w, const struct cairn_graph_op *op);
+int forward_stripes_after(const struct walk *w, const struct cairn_graph_op *op);
+
 /* ---- exchanges that several of them make ---- */
 
 /*

@@ -12,10 +12,16 @@
 int cairn_kv_store_create(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_pages,
 			  int32_t page_size)
 {
+	return cairn_kv_store_create_layers(kv, m, m->config.num_hidden_layers, num_pages, page_size);
+}
+
+int cairn_kv_store_create_layers(struct cairn_kv_store *kv, const struct cairn_model *m, int32_t num_layers,
+				 int32_t num_pages, int32_t page_size)
+{
 	int latent = cairn_model_is_latent(m);
 	size_t bytes = (size_t)num_pages * (size_t)page_size * cairn_model_key_bytes(m);
 	size_t half = (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-	size_t layers = (size_t)m->config.num_hidden_layers;
+	size_t layers = (size_t)num_layers;
 	void *p;
 
 	if (half > SIZE_MAX / 2 / layers)

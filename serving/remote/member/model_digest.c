@@ -4,6 +4,9 @@
  *
  * Two checkpoints that differ in one element have different digests, and so have two forms of one checkpoint.
  * The gaps between weights hold anything and are left out.
+ *
+ * The digest is the sum of one for each weight of each layer, so that the stages of a pipeline can each
+ * compute theirs.
  */
 #include "serving/remote/member/model_digest.h"
 
@@ -19,7 +22,7 @@ struct reader {
 	const struct cairn_model *m;
 	void *stream;
 	char *room;			/* PIECE bytes; NULL: the table's memory is host memory */
-	uint64_t digest;
+	uint64_t digest, sum;		/* of the weight that is being read; of those before it */
 };
 
 static int read_bytes(struct reader *r, const void *bytes, size_t num)
@@ -52,26 +55,65 @@ static int read_weight(struct reader *r, int32_t layer, enum cairn_weight w)
 			  sizeof(float) * (size_t)num * (size_t)cairn_weight_scales(m, n, k));
 }
 
+/* Begins the digest of a thing, by a name that no other one has. */
+static void begin(struct reader *r, int32_t kind, int32_t layer)
+{
+	const int32_t name[] = { kind, layer };
+
+	r->sum += r->digest;
+	r->digest = cairn_digest(CAIRN_DIGEST_START, name, sizeof(name));
+}
+
+static int read_weights(struct reader *r)
+{
+	const struct cairn_model *m = r->m;
+	int32_t first, end;
+
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		/* if the last stage has the embeddings, too, they are those of the first one */
+		if (!m->elements[w] || (w == CAIRN_W_EMBED && m->config.stage))
+			continue;
+		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
+		for (int32_t layer = first; layer < end; layer++) {
+			/* from the embeddings on, weights belong to no layer */
+			begin(r, w, w >= CAIRN_W_EMBED ? 0 : m->config.first_layer + layer);
+			CAIRN_TRY(read_weight(r, layer, (enum cairn_weight)w));
+		}
+	}
+	return 0;
+}
+
+/* Reads the scales of the cache: those of the keys of all layers, then those of the values. */
+static int read_scales(struct reader *r)
+{
+	const struct cairn_model *m = r->m;
+	const int32_t layers = m->config.num_hidden_layers, heads = m->config.num_key_value_heads;
+
+	for (int32_t i = 0; m->kv_scales && i < 2 * layers; i++) {
+		begin(r, CAIRN_NUM_WEIGHTS + 1 + i / layers, m->config.first_layer + i % layers);
+		CAIRN_TRY(read_bytes(r, m->kv_scales + (size_t)i * (size_t)heads,
+				     (size_t)heads * sizeof(*m->kv_scales)));
+	}
+	return 0;
+}
+
 static int read_all(struct reader *r)
 {
 	const struct cairn_model *m = r->m;
-	const size_t scales = 2 * (size_t)m->config.num_hidden_layers * (size_t)m->config.num_key_value_heads;
 	const int32_t forms[] = { m->dtype, (int32_t)m->weights, (int32_t)m->kv };
-	int32_t first, end;
 
-	r->digest = cairn_digest(CAIRN_DIGEST_START, forms, sizeof(forms));
-	r->digest = cairn_digest(r->digest, m->dims, sizeof(m->dims));
-	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
-		if (!m->elements[w])
-			continue;
-		cairn_weight_layers(m, (enum cairn_weight)w, &first, &end);
-		for (int32_t layer = first; layer < end; layer++)
-			CAIRN_TRY(read_weight(r, layer, (enum cairn_weight)w));
+	CAIRN_TRY(read_weights(r));
+	CAIRN_TRY(read_scales(r));
+	if (!m->config.stage) {		/* what all stages have */
+		begin(r, CAIRN_NUM_WEIGHTS, 0);
+		r->digest = cairn_digest(r->digest, forms, sizeof(forms));
+		r->digest = cairn_digest(r->digest, m->dims, sizeof(m->dims));
+		if (m->inv_freq)
+			CAIRN_TRY(read_bytes(r, m->inv_freq, sizeof(*m->inv_freq) *
+					     (size_t)cairn_rope_dim(&m->config) / 2));
 	}
-	if (m->kv_scales)
-		CAIRN_TRY(read_bytes(r, m->kv_scales, scales * sizeof(*m->kv_scales)));
-	return m->inv_freq ? read_bytes(r, m->inv_freq, sizeof(*m->inv_freq) *
-					(size_t)cairn_rope_dim(&m->config) / 2) : 0;
+	r->sum += r->digest;
+	return 0;
 }
 
 int cairn_model_digest(const struct cairn_model *m, uint64_t *digest)
@@ -89,6 +131,6 @@ int cairn_model_digest(const struct cairn_model *m, uint64_t *digest)
 	if (r.stream)
 		m->impl->stream_destroy(r.stream);
 	free(r.room);
-	*digest = r.digest ? r.digest : 1;
+	*digest = r.sum ? r.sum : 1;
 	return ret;
 }

@@ -4,10 +4,13 @@
  *
  * The requests are of all kinds: prompts shorter and longer than the bound, shared prefixes, several answers,
  * beams, cancelled ones. The workers are threads of this process; one of them is lost again and again. With
- * table late, whose memory is a device's, they are processes, because the table has no threads.
+ * table late, whose memory is a device's, they are processes, because the table has no threads; and so are
+ * workers in stages, which have several.
  */
 #include <math.h>
 #include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <time.h>
 
@@ -15,6 +18,7 @@
 #include "conformance/tables/program.h"
 #include "serving/engine/engine_test.h"
 #include "serving/remote/lead/lead.h"
+#include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_worker.h"
 
 #define JOBS	16
@@ -39,6 +43,8 @@ static struct helpers {
 	char join[32];
 	struct helper list[MOST];
 	int num;
+	int stages;			/* of a worker, which is processes then; 0: it has all layers */
+	int kills;			/* the second stage is killed before the first prompt */
 } helpers;
 
 static void *help(void *arg)
@@ -65,20 +71,28 @@ static void add_helper(struct cairn_model *m)
  */
 static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char *dir)
 {
-	static const char *options[3];		/* the lead reads them as long as it starts workers */
+	static const char *options[7];		/* the lead reads them as long as it starts workers */
 	static char path[PATH_MAX], model[PATH_MAX];
-	const int is_device = on_device(m->impl);
-	const struct cairn_lead_options o = {
-		.prefill = is_device ? 1 : 2, .table = m->impl->name, .beat_ms = 20000,
-		.listen = is_device ? NULL : "127.0.0.1:0", .impl = is_device ? path : NULL,
+	const int starts = on_device(m->impl) || helpers.stages;
+	struct cairn_lead_options o = {
+		.prefill = starts ? 1 : 2, .table = m->impl->name, .beat_ms = 20000,
+		.listen = starts ? NULL : "127.0.0.1:0", .impl = starts ? path : NULL,
 		.model_options = options,
 	};
+	static char stages[8];
 	int ret;
 
 	snprintf(path, sizeof(path), "%s", m->impl->name);
 	snprintf(model, sizeof(model), "%s", dir);
 	options[0] = "--model";
 	options[1] = model;
+	snprintf(stages, sizeof(stages), "%d", helpers.stages);
+	options[2] = helpers.stages ? "--pp" : NULL;
+	options[3] = stages;
+	options[4] = "--pp-chunk";
+	options[5] = "8";
+	/* the digests of stages must make that of the whole */
+	EXPECT(t, !helpers.stages || !cairn_model_digest(m, &o.weights));
 	if (!strcmp(m->impl->name, "late") && !EXPECT(t, cairn_beside("late_plugin.so", path, sizeof(path))))
 		return 0;
 	ret = cairn_lead_create(&helpers.lead, &o);
@@ -90,7 +104,7 @@ static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char 
 		EXPECT(t, ret == 0);
 	if (ret)
 		return 0;
-	if (is_device)
+	if (starts)
 		return 1;
 	snprintf(helpers.join, sizeof(helpers.join), "127.0.0.1:%d", cairn_lead_port(helpers.lead));
 	add_helper(m);
@@ -137,6 +151,22 @@ static void lose_one(struct cairn_model *m, int number)
 	cairn_lead_report(helpers.lead, 1 + number % 2);
 }
 
+/* Kills the one child process of the worker. */
+static void kill_stage(struct cairn_test *t)
+{
+	const int worker = cairn_lead_pid(helpers.lead, 1);
+	char path[64];
+	int pid = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%d/children", worker, worker);
+	f = fopen(path, "r");
+	if (EXPECT(t, f != NULL)) {
+		EXPECT(t, fscanf(f, "%d", &pid) == 1 && !kill(pid, SIGKILL));
+		fclose(f);
+	}
+}
+
 static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		   const struct cairn_engine_options *opt, struct cairn_engine_stats *stats)
 {
@@ -154,6 +184,8 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
 	}
 	EXPECT(t, !opt->prefill || stats->pull.workers == cairn_lead_prefill(opt->prefill));
+	if (opt->prefill && helpers.kills)
+		kill_stage(t);
 	for (int step = 0; !ret && (busy || next < JOBS); step++) {
 		for (; next < JOBS && 2 * next <= step + 3; next++) {
 			struct cairn_request r = job(c, next);
@@ -235,6 +267,7 @@ static int open_any(struct cairn_test *t, const char *table, const char *model, 
 	return EXPECT(t, !cairn_model_load_as(m, impl, g->dir, CAIRN_WEIGHTS_PLAIN, kv, NULL, NULL)) ? 0 : -1;
 }
 
+/* lose: workers are lost; 1: by the test, again and again */
 static void same_model(struct cairn_test *t, const char *table, const char *model, enum cairn_kv_form kv,
 		       int pages, int lose)
 {
@@ -252,7 +285,7 @@ static void same_model(struct cairn_test *t, const char *table, const char *mode
 		goto out;
 	make_prompts(t, want);
 	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
-	got->lose = lose;
+	got->lose = lose == 1;
 	opt.num_pages = pages;
 	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m, g.dir)) {
 		opt.prefill = helpers.lead;
@@ -267,6 +300,7 @@ static void same_model(struct cairn_test *t, const char *table, const char *mode
 		EXPECT(t, lose || (stats.pull.completed > 0 && stats.scheduler.imported_tokens > 0));
 		EXPECT(t, !stats.pull.jobs && !stats.pull.checksum_errors);
 		EXPECT(t, lose || !stats.pull.failed);
+		EXPECT(t, !helpers.kills || stats.pull.failed > 0);
 		EXPECT(t, stats.pull.begun == stats.pull.completed + stats.pull.failed + stats.pull.dropped);
 		cairn_note(t, "%s, %s: %lld prompts pulled, %lld tokens imported, %lld computed here after "
 			   "all", table, model, (long long)stats.pull.completed,
@@ -299,6 +333,16 @@ static void same_answers(struct cairn_test *t)
 static void same_on_device(struct cairn_test *t)
 {
 	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0);
+}
+
+/* One worker is two processes, and a prompt passes through them in chunks. */
+static void same_in_stages(struct cairn_test *t)
+{
+	helpers.stages = 2;
+	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 0);
+	helpers.kills = 1;
+	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 2);
+	helpers.stages = helpers.kills = 0;
 }
 
 static void same_on_cuda(struct cairn_test *t)
@@ -336,6 +380,7 @@ static void refused(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "same_on_device", same_on_device },
+	{ "same_in_stages", same_in_stages },
 	{ "same_on_cuda", same_on_cuda }, { "with_losses", with_losses }, { "refused", refused },
 };
 

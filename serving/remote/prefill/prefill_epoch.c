@@ -41,8 +41,8 @@ static int make_mirror(struct cairn_prefill_epoch *e)
 	const struct cairn_impl *impl = e->model->impl;
 	void *p;
 
-	e->base = e->kv->base;
-	if (impl->flags & CAIRN_IMPL_HOST_MEM)
+	e->base = e->group ? cairn_prefill_group_base(e->group) : e->kv->base;
+	if (e->group || impl->flags & CAIRN_IMPL_HOST_MEM)
 		return 0;
 	if (!impl->host_alloc || !impl->host_free)
 		return cairn_error(EOPNOTSUPP, "%s: prefill workers need host_alloc", impl->name);
@@ -54,7 +54,7 @@ static int make_mirror(struct cairn_prefill_epoch *e)
 static int make_worker(struct cairn_prefill_epoch *e)
 {
 	const struct cairn_worker_options o = {
-		.max_batch = 1, .max_rows = e->a.max_rows, .max_context = e->a.max_context,
+		.max_batch = 1, .max_rows = e->pass_rows, .max_context = e->a.max_context,
 		.num_pages = e->a.num_pages, .page_size = e->a.page_size, .no_graphs = 1,
 		.decode = CAIRN_DECODE_UNFUSED,
 	};
@@ -64,7 +64,8 @@ static int make_worker(struct cairn_prefill_epoch *e)
 	if (!e->page_list)
 		return cairn_error(ENOMEM, "no memory for the list of %d pages", e->job_pages);
 	CAIRN_TRY(sodium_load(&e->sodium));
-	CAIRN_TRY(cairn_worker_create(&e->worker, e->model, &o));
+	CAIRN_TRY(e->group ? cairn_prefill_group_worker(e->group, &e->worker, &o) :
+		  cairn_worker_create(&e->worker, e->model, &o));
 	e->kv = cairn_worker_kv(e->worker);
 	return make_mirror(e);
 }
@@ -133,25 +134,30 @@ static int on_layer(void *ctx, int32_t layer, void *stream)
 	return 0;
 }
 
-static int compute_chunk(struct cairn_prefill_epoch *e, struct prefill_job *job, int32_t chunk)
+static int compute_pass(struct cairn_prefill_epoch *e, struct prefill_job *job, int32_t number)
 {
-	const int32_t first = chunk * e->a.max_rows, rows = job->num_tokens - first;
+	const int32_t first = number * e->pass_rows, rows = job->num_tokens - first;
 	const struct cairn_worker_part part = {
 		.ids = job->ids + first, .follows = -1, .position = first,
-		.num_rows = rows < e->a.max_rows ? rows : e->a.max_rows, .pages = e->page_list,
+		.num_rows = rows < e->pass_rows ? rows : e->pass_rows, .pages = e->page_list,
 		.num_pages = job->end,
 	};
 	struct cairn_worker_result result;
 
+	if (e->group) {
+		CAIRN_TRY(cairn_prefill_group_pass(e->group, e->worker, &part));
+		cairn_epoch_passed(&e->life);
+		return 0;
+	}
 	cairn_worker_begin(e->worker);
 	cairn_worker_add(e->worker, &part);
 	cairn_worker_on_layer(e->worker, on_layer, e);
 	CAIRN_TRY(cairn_worker_launch(e->worker));
 	CAIRN_TRY(cairn_worker_collect(e->worker, &result));
 	cairn_epoch_passed(&e->life);
-	return job->layers == ((int64_t)chunk + 1) * e->a.num_layers ? 0 :
+	return job->layers == ((int64_t)number + 1) * e->a.num_layers ? 0 :
 	       cairn_error(EIO, "a pass has told of %lld layers, not %d", (long long)job->layers,
-			   (chunk + 1) * e->a.num_layers);
+			   (number + 1) * e->a.num_layers);
 }
 
 /* Computes a job until it is given up. An error is one of the table, which is not trusted any more. */
@@ -162,8 +168,8 @@ static int compute(struct cairn_prefill_epoch *e, struct prefill_job *job)
 	e->computing = job;
 	for (int32_t i = 0; i < job->end; i++)
 		e->page_list[i] = prefill_page(e, job, i);
-	for (int32_t chunk = 0; !ret && !given_up && chunk * e->a.max_rows < job->num_tokens; chunk++) {
-		ret = compute_chunk(e, job, chunk);
+	for (int32_t pass = 0; !ret && !given_up && pass * e->pass_rows < job->num_tokens; pass++) {
+		ret = compute_pass(e, job, pass);
 		pthread_mutex_lock(&e->life.lock);
 		given_up = prefill_given_up(job) || atomic_load(&e->life.stop);
 		pthread_mutex_unlock(&e->life.lock);
@@ -221,9 +227,20 @@ static void *run(void *arg)
 
 /* ---- the main thread ---- */
 
+/* Returns the rows of a pass, whole pages. Of a group's stages, each has several chunks of it. */
+static int32_t rows_of_pass(const struct cairn_prefill_epoch *e)
+{
+	const int32_t ps = e->a.page_size, most = (e->a.max_context + ps - 1) / ps * ps;
+	int32_t rows = e->a.max_rows;
+
+	if (e->group && cairn_prefill_group_rows(e->group) > rows)
+		rows = (cairn_prefill_group_rows(e->group) + ps - 1) / ps * ps;
+	return e->group && rows > most ? most : rows;
+}
+
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *transport,
-			       const char *address)
+			       struct cairn_prefill_group *group, const struct cairn_control_assign *assign,
+			       const char *transport, const char *address)
 {
 	struct cairn_prefill_epoch *e = calloc(1, sizeof(*e));
 	int ret;
@@ -233,7 +250,10 @@ int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_mo
 	e->model = model;
 	e->transport = transport;
 	e->a = *assign;
+	e->group = group;
+	e->pass_rows = rows_of_pass(e);
 	e->shape = cairn_run_shape(model, assign->page_size, assign->max_rows);
+	e->shape.num_layers = assign->num_layers;	/* a stage has fewer */
 	snprintf(e->address, sizeof(e->address), "%s", address);
 	ret = cairn_epoch_begin(&e->life, sizeof(struct cairn_pull_blob), run, e);
 	if (ret)
@@ -304,6 +324,8 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 		return cairn_error(ENOMEM, "no memory for a prompt of %d tokens", p->num_tokens);
 	}
 	memcpy(job->ids, p + 1, bytes);
+	if (e->group)
+		cairn_prefill_group_clear(e->group, (int32_t)(job - e->jobs));
 	e->last_number = p->job;
 	pthread_cond_broadcast(&e->life.changed);
 	return 0;

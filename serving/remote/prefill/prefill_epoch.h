@@ -14,6 +14,9 @@
  * layer to host memory, in the order of the stream, before it tells the sending thread of it; that thread
  * makes no call of the table.
  *
+ * In a group, the ranks compute a job in passes of many chunks, and each marks its layers of a chunk as they
+ * are computed (prefill_group.h).
+ *
  * A job has its own part of the cache from its PROMPT until its runs have arrived, so that nothing that a put
  * reads is overwritten. Each job ends by one run without pages, also if it was dropped, its lease has ended
  * or it could not be computed.
@@ -25,15 +28,20 @@
 #include "serving/remote/member/member.h"
 #include "serving/remote/pull/run.h"
 
+#define CAIRN_PREFILL_GROUP_MS		1	/* between two looks at what other processes have computed */
 #define CAIRN_PREFILL_LOOK_MS		20	/* between two looks at whether to stop */
 #define CAIRN_PREFILL_CONNECT_MS	10000
 
 struct cairn_prefill_epoch;
+struct cairn_prefill_group;
 
-/* Model and name of the transport must outlive it. assign: a checked message that suits the model */
+/*
+ * Model, group and name of the transport must outlive it. group: whose rank 0 this is, the model being its
+ * stage; NULL: none. assign: a checked message that suits the (whole) model
+ */
 int cairn_prefill_epoch_create(struct cairn_prefill_epoch **out, struct cairn_model *model,
-			       const struct cairn_control_assign *assign, const char *transport,
-			       const char *address);
+			       struct cairn_prefill_group *group, const struct cairn_control_assign *assign,
+			       const char *transport, const char *address);
 struct cairn_epoch_life *cairn_prefill_epoch_life(struct cairn_prefill_epoch *e);
 int cairn_prefill_epoch_message(struct cairn_prefill_epoch *e, const struct cairn_channel_message *m);
 void cairn_prefill_epoch_destroy(struct cairn_prefill_epoch *e);	/* NULL is legal */

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, breaks the protocol */
 #include "conformance/harness.h"
+#include "serving/remote/prefill/prefill_group_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 
 static struct pull_rig rig;
@@ -132,8 +133,16 @@ static void refused(struct cairn_test *t)
 	end(e);		/* with two jobs under way */
 }
 
+/* Layers come to their places, chunk by chunk. */
+static void stages(struct cairn_test *t)
+{
+	EXPECT(t, group_differs(t, 0) == 0);
+	EXPECT(t, group_differs(t, 1) == 0);
+}
+
 static const struct cairn_unit units[] = {
-	{ "credits", credits }, { "leases", leases }, { "drops", drops }, { "refused", refused },
+	{ "stages", stages }, { "credits", credits }, { "leases", leases }, { "drops", drops },
+	{ "refused", refused },
 };
 
 const struct cairn_family cairn_prefill_epoch_family = {

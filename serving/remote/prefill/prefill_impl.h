@@ -5,6 +5,7 @@
 
 #include "serving/engine/worker/worker.h"
 #include "serving/remote/prefill/prefill_epoch.h"
+#include "serving/remote/prefill/prefill_group.h"
 
 struct prefill_job {
 	uint64_t number;		/* 0: a free place */
@@ -12,7 +13,10 @@ struct prefill_job {
 	int32_t first, end;		/* pages of the prompt that are wanted */
 	int64_t lease_ns;		/* when it ends */
 	int is_dropped, error;		/* error: an errno; it could not be computed */
-	/* layers that are computed, over all chunks: those of chunk c end with (c + 1) * num_layers */
+	/*
+	 * layers that are computed, over all chunks: those of chunk c end with (c + 1) * num_layers. Not with
+	 * a group, which has a count for each layer
+	 */
 	int64_t layers;
 	int is_over;			/* computing has ended, completed or not */
 };
@@ -20,15 +24,17 @@ struct prefill_job {
 struct cairn_prefill_epoch {
 	struct cairn_epoch_life life;	/* its lock protects jobs and last_number */
 	struct cairn_model *model;
+	struct cairn_prefill_group *group;	/* NULL: this process has all layers */
 	struct cairn_control_assign a;
 	struct cairn_run_shape shape;
+	int32_t pass_rows;
 	int32_t job_pages;		/* of the cache, of each job */
 	const struct sodium *sodium;
 	struct cairn_worker *worker;
 	const struct cairn_kv_store *kv;
 	/*
 	 * Where runs are sent from, laid out like the cache: the cache itself, or a copy of it in host memory
-	 * if the table's memory is a device's.
+	 * if the table's memory is a device's, or the group's.
 	 */
 	char *base, *mirror;		/* mirror: of the table's host_alloc; NULL: none */
 	const char *transport;

@@ -17,17 +17,28 @@
 
 #define PUT_MS		1000
 
-/* Waits until layer `layer` of the chunk of a page is computed. Returns an errno if the job is given up. */
-static int await_layer(struct cairn_prefill_epoch *e, struct prefill_job *job, const struct cairn_run *run)
+/* Returns whether the keys and values of a run are computed. */
+static int is_computed(const struct cairn_prefill_epoch *e, const struct prefill_job *job,
+		       const struct cairn_run *run)
 {
 	const int64_t chunk = run->page / e->shape.chunk_pages;
 	const int64_t wanted = chunk * e->shape.num_layers + run->layer + !FAULT(LAYER_NOT_AWAITED);
+
+	return !e->group ? job->layers >= wanted :
+	       cairn_prefill_group_tokens(e->group, (int32_t)(job - e->jobs), run->layer) >=
+	       (int64_t)(run->page + run->num_pages) * e->a.page_size;
+}
+
+/* Waits until a run is computed. Returns an errno if the job is given up. */
+static int await_layer(struct cairn_prefill_epoch *e, struct prefill_job *job, const struct cairn_run *run)
+{
+	const int look_ms = e->group ? CAIRN_PREFILL_GROUP_MS : CAIRN_PREFILL_LOOK_MS;
 	int ret;
 
 	pthread_mutex_lock(&e->life.lock);
-	while (!(ret = prefill_given_up(job)) && job->layers < wanted && !job->is_over &&
+	while (!(ret = prefill_given_up(job)) && !is_computed(e, job, run) && !job->is_over &&
 	       !atomic_load(&e->life.stop)) {
-		const int64_t then = cairn_clock_ns() + CAIRN_PREFILL_LOOK_MS * 1000000ll;
+		const int64_t then = cairn_clock_ns() + look_ms * 1000000ll;
 		const struct timespec until = { then / 1000000000, then % 1000000000 };
 
 		pthread_cond_clockwait(&e->life.changed, &e->life.lock, CLOCK_MONOTONIC, &until);

@@ -10,13 +10,20 @@
 #include "serving/model/forward/forward.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/prefill/prefill_epoch.h"
+#include "serving/remote/prefill/prefill_group.h"
+
+/* Returns the config of the whole model. */
+static const struct cairn_model_config *config_of(const struct cairn_prefill_worker_options *o)
+{
+	return o->group ? cairn_prefill_group_config(o->group) : &o->model->config;
+}
 
 /* The lead has compared configuration and weights; the sizes that follow from them must agree, too. */
 static int check(void *ctx, const struct cairn_control_assign *a)
 {
 	const struct cairn_prefill_worker_options *o = ctx;
 	const struct cairn_model *m = o->model;
-	const struct cairn_model_config *c = &m->config;
+	const struct cairn_model_config *c = config_of(o);
 	const double bytes = (double)cairn_model_key_bytes(m) * (cairn_model_is_latent(m) ? 1 : 2) *
 			     c->num_hidden_layers * a->page_size * a->num_pages;
 
@@ -42,7 +49,7 @@ static int create(void *ctx, void **epoch, const struct cairn_control_assign *a,
 	struct cairn_prefill_epoch *e = NULL;
 
 	(void)rest;	/* scales of an 8-bit cache, which are those of the model */
-	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, a,
+	CAIRN_TRY(cairn_prefill_epoch_create(&e, o->model, o->group, a,
 					     o->member.transport ? o->member.transport : "tcp", address));
 	*epoch = e;
 	return 0;
@@ -69,7 +76,7 @@ int cairn_prefill_worker_run(const struct cairn_prefill_worker_options *o)
 		sizeof(struct cairn_pull_blob), check, create, life, message, destroy,
 	};
 	struct cairn_control_join j = {
-		.role = CAIRN_MEMBER_PREFILL, .config = cairn_share_digest(&o->model->config),
+		.role = CAIRN_MEMBER_PREFILL, .config = cairn_share_digest(config_of(o)),
 		.weights = o->weights,
 	};
 

@@ -6,6 +6,8 @@
  * prompt that has been sent. The prompt's last tokens, up to a page, are the lead's to compute, and with them
  * the first token of the answer: so sampling, masks and penalties stay in one place.
  *
+ * With a group it has the first layers, and other processes the others (prefill_group.h).
+ *
  *   main thread      the channel to the lead: beats every 100 ms, prompts into a queue, leases, a new epoch
  *   epoch's threads  one computes, one sends (prefill_epoch.h)
  *
@@ -20,7 +22,8 @@
 struct cairn_prefill_worker_options {
 	struct cairn_member_options member;
 	struct cairn_model *model;	/* its table must have host memory */
-	uint64_t weights;		/* their digest */
+	struct cairn_prefill_group *group;	/* whose rank 0 this is, with a stage as model; or NULL */
+	uint64_t weights;		/* digest of all */
 	int64_t max_bytes;		/* of keys and values; refuses a lead that wants more; 0: no limit */
 };
 

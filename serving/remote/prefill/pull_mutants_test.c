@@ -3,6 +3,7 @@
 #include "conformance/harness.h"
 #include "serving/remote/prefill/pull_mutants.h"
 
+#include "serving/remote/prefill/prefill_group_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 #include "serving/remote/remote_noticed_test.h"
 
@@ -119,6 +120,11 @@ static int holds(struct cairn_test *t)
 	return overdoes(t, 200);
 }
 
+static int stages_differ(struct cairn_test *t)
+{
+	return group_differs(t, 0) != 0;
+}
+
 static const struct remote_mutant mutants[] = {
 	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
 	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
@@ -127,6 +133,8 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(LAYERS_SWAPPED, differs), MUTANT(SIDES_SWAPPED, differs), MUTANT(PAYLOAD_DAMAGED, differs),
 	MUTANT(RUNS_LOST, differs), MUTANT(PAGE_NOT_MIRRORED, device_differs),
 	MUTANT(VALUES_NOT_MIRRORED, device_differs),
+	MUTANT(STAGE_LAYERS_FROM_0, stages_differ), MUTANT(CHUNK_IS_PASS, stages_differ),
+	MUTANT(CLEARED_NOT, stages_differ),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - FIRST_PULL_FAULT, "every fault has a test");

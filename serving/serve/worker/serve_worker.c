@@ -222,7 +222,8 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 	const struct cairn_model *m = w->session.model, *drafter = w->session.drafter;
 	const struct cairn_draft_head *head = w->session.head;
 	struct cairn_device_info info = { .size = sizeof(info) };
-	int64_t all = (w->max_context + w->page_size - 1) / w->page_size * o->common.batch, bytes, room;
+	const int64_t longest = (w->max_context + w->page_size - 1) / w->page_size;
+	int64_t all = longest * o->common.batch, bytes, room;
 
 	bytes = token_bytes(m) * w->page_size;
 	if (drafter)
@@ -233,8 +234,13 @@ static int64_t count_pages(const struct worker *w, const struct cairn_serve_opti
 		room = (int64_t)1 << 30;
 	else
 		room = info.mem_bytes / 10 * 9 - (int64_t)m->bytes - ((int64_t)4 << 30) -
+		       (w->session.context ? (int64_t)w->session.context->bytes : 0) -
 		       (m->lora ? (int64_t)m->lora->bytes : 0) - (drafter ? (int64_t)drafter->bytes : 0) -
 		       (head ? (int64_t)head->bytes : 0);
+	/* with stripes a rank holds some pages, and in addition gathers those of a layer of one request */
+	if (o->common.stripes)
+		room = (room - 2 * longest * bytes / m->config.num_hidden_layers) *
+		       cairn_num_ranks(&o->common);
 	room = bytes > 0 ? room / bytes : all;
 	return all < room ? all : room > 0 ? room : 1;
 }
