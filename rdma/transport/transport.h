@@ -103,8 +103,10 @@ struct cairn_transport_options {
 	uint64_t seed;			/* seed of the faults */
 	uint32_t depth;			/* maximum outstanding puts of a channel, a power of two; 0: 1024 */
 	uint32_t num_slots;		/* slots per channel, equal at both ends; 0: 64 */
-	int gpu;			/* CUDA device whose kernels or memory are used; -1: none */
+	/* CUDA device whose kernels or memory are used; -1: none; nvlink: also CAIRN_GPU_OF_THREAD */
+	int gpu;
 };
+#define CAIRN_GPU_OF_THREAD	(-2)	/* the current device of the thread that opens the transport */
 
 /* What an end sends to the other: a channel's address or a region's key. The receiver checks it. */
 struct cairn_blob {
@@ -235,6 +237,7 @@ struct cairn_transport_table {
  */
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);
+int cairn_transport_gpus(void);		/* CUDA devices that this process sees */
 
 #ifdef __cplusplus
 }

@@ -68,6 +68,8 @@ static int nvlink_start(struct cairn_transport *t)
 	struct nvlink *n = (struct nvlink *)t;
 	int previous, ret;
 
+	if (t->options.gpu == CAIRN_GPU_OF_THREAD)
+		CAIRN_CUDA(cudaGetDevice(&t->options.gpu));
 	if (t->options.gpu < 0)
 		return cairn_error(EINVAL, "options: gpu: %d: this back end needs a GPU", t->options.gpu);
 	CAIRN_TRY(transport_enter_gpu(t->options.gpu, &previous));

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
 #include "serving/cli/command.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/member/model_digest.h"
@@ -88,6 +89,9 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 
 	if (!lo.attention && !lo.prefill)
 		return 0;
+	if (!(s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* behind the model's GPU, in turn */
+		lo.num_devices = cairn_transport_gpus();
+	lo.first_device = (int32_t)c->device + 1;
 	list_model(s, c, shape, seed);
 	if (lo.prefill)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));

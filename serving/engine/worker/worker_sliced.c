@@ -106,9 +106,10 @@ int worker_sliced_forward(struct cairn_worker *w)
 
 	CAIRN_TRY(w->remote ? begin_remote(w) :
 		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
-	return worker_has_lanes(w) ? cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream,
-							&w->slices_left) :
-	       cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
+	if (worker_has_lanes(w))
+		return cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream, &w->slices_left);
+	CAIRN_TRY(cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream));
+	return w->remote ? cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream) : 0;
 }
 
 int cairn_worker_turn(struct cairn_worker *w, int *under_way)
@@ -122,8 +123,10 @@ int cairn_worker_turn(struct cairn_worker *w, int *under_way)
 		return 0;
 	cairn_attn_remote_stats(w->remote, &before);
 	CAIRN_TRY(cairn_sliced_turn(w->sliced, &w->slices_left));
-	if (!w->slices_left)
+	if (!w->slices_left) {		/* a pass that is lost must not draw */
+		CAIRN_TRY(cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream));
 		CAIRN_TRY(worker_end_pass(w));
+	}
 	cairn_attn_remote_stats(w->remote, &after);
 	first->stats.turns++;
 	first->stats.turn_rows += w->batch.num_rows;
