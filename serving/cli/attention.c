@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention - options of commands whose attention or prompts are computed by other processes (command.h) */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
@@ -31,6 +32,9 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	if (p && !prefill && (p->min_tokens || p->pages))
 		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
 				   p->min_tokens ? "min" : "pages");
+	/* Kernels wait for workers: streams that shared a queue would wait for each other. */
+	if (o->workers)
+		setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	if (o->workers && prefill)
 		return cairn_error(EINVAL, "--prefill-workers: excludes --attention-workers, which hold the "
 				   "cache");

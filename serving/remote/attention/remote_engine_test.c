@@ -13,6 +13,7 @@
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
+#include "rdma/transport/transport.h"
 #include "serving/remote/lead/lead.h"
 
 #define JOBS	6
@@ -136,11 +137,12 @@ static const struct cairn_engine_options options = {
 	.num_pages = 22, .expected_new = 1,
 };
 
-/* Starts a lead; returns 0 if there is none. */
-static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
+/* Starts a lead; returns 0 if there is none. Workers on GPUs are on those behind the first one, in turn. */
+static int open_lead_as(struct cairn_test *t, struct cairn_lead **lead, const char *table, int32_t workers)
 {
 	const struct cairn_lead_options o = {
-		.attention = workers, .table = "cpu", .beat_ms = 20000, .join_ms = 60000,
+		.attention = workers, .table = table, .beat_ms = 20000, .join_ms = 60000,
+		.first_device = 1, .num_devices = strcmp(table, "cpu") ? cairn_transport_gpus() : 0,
 	};
 	int ret = cairn_lead_create(lead, &o);
 
@@ -149,6 +151,11 @@ static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t wor
 	else if (!EXPECT(t, ret == 0))
 		cairn_note(t, "%s", cairn_last_error());
 	return !ret;
+}
+
+static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
+{
+	return open_lead_as(t, lead, "cpu", workers);
 }
 
 static void refused(struct cairn_test *t, struct cairn_model *m, const struct cairn_engine_options *opt,
@@ -323,8 +330,57 @@ static void repeatable(struct cairn_test *t)
 	stripes_not_repeatable(t);
 }
 
+/*
+ * Workers on GPUs: the tokens of a run without workers, up to rounding, with one and two lanes; also after
+ * workers were killed, whose model's GPU then waits for them.
+ */
+static void cuda(struct cairn_test *t)
+{
+	static const struct {
+		const char *model;
+		int32_t workers, lanes;
+		int all, loses;
+	} cases[] = {
+		{ "llama3_tiny", 1, 1, 0, 0 }, { "llama3_tiny", 2, 2, 0, 0 }, { "llama3_tiny", 1, 1, 1, 0 },
+		{ "mistral_tiny", 2, 1, 0, 1 }, { "mistral_tiny", 1, 2, 0, 1 },
+	};
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_stats stats;
+
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);	/* as the command does */
+	if (!cairn_transport_gpus())
+		cairn_skip(t, "needs a CUDA device");
+	for (size_t i = 0; i < ARRAY_SIZE(cases) && cairn_transport_gpus() && EXPECT(t, want != NULL); i++) {
+		struct cairn_engine_options opt = options;
+		struct cairn_model *m;
+		struct cairn_impl impl;
+		struct golden g;
+
+		if (open_model(t, "cuda", cases[i].model, &impl, &g, &m))
+			break;
+		opt.page_size = 16;
+		opt.num_pages = 60;
+		opt.max_passes = 4;
+		make_prompts(t, want);
+		memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+		if (!run_all(t, want, m, &opt, &stats) &&
+		    open_lead_as(t, &opt.attention, "cuda", cases[i].workers)) {
+			opt.attends_all = cases[i].all;
+			opt.lanes = cases[i].lanes;
+			got->victim = cases[i].loses ? opt.attention : NULL;
+			run_all(t, got, m, &opt, &stats);
+			EXPECT(t, stats.recoveries == 2 * cases[i].loses);
+			compare_tokens(t, want, got, SLACK);
+			cairn_lead_destroy(opt.attention);
+		}
+		close_model(m, &g);
+	}
+	free(want);
+}
+
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "repeatable", repeatable }, { "lanes", lanes },
+	{ "cuda", cuda },
 };
 
 const struct cairn_family cairn_remote_engine_family = {
