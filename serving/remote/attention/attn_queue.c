@@ -142,6 +142,7 @@ static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
 
 	CAIRN_TRY(cairn_remote_pass_read(&l->p, l->plan.bytes, l->plan.num_bytes, &limits));
 	cairn_lists_make(&l->lists, &l->p, &b, &past);
+	b.max_kv_len = cairn_lists_bound(b.max_kv_len, e->a.max_context);
 	CAIRN_TRY(pack_lists(e, l, &b, &past));
 	l->layer = 0;
 	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved);
