@@ -77,6 +77,7 @@ struct rig {
 	struct rig_request requests[RIG_REQUESTS];
 	uint8_t taken[RIG_PAGES];
 	int num_passes;
+	void *streams[CAIRN_MAX_LANES];	/* of lanes */
 	/* a pass */
 	int32_t qo_indptr[RIG_REQUESTS + 1], kv_indptr[RIG_REQUESTS + 1], last_page_len[RIG_REQUESTS];
 	int32_t kv_indices[RIG_REQUESTS * RIG_CONTEXT], moves[RIG_REQUESTS][2];
@@ -90,6 +91,9 @@ struct rig {
 	uint16_t *want, *fewer, *got;
 	float *want_lse, *fewer_lse, *got_lse;
 };
+
+/* Changes the table of a rig; NULL: none does. */
+static void (*rig_table)(const struct rig_shape *shape, struct cairn_impl *impl);
 
 static inline void *rig_work(void *arg)
 {
@@ -122,8 +126,8 @@ static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struc
 	r->shape = *shape;
 	if (open_table(t, "cpu", &r->impl))
 		return -1;
-	if (shape->by_stream)
-		r->impl.flags &= ~CAIRN_IMPL_HOST_MEM;
+	if (rig_table)
+		rig_table(shape, &r->impl);
 	ret = cairn_lead_create(&r->lead, &o);
 	if (ret == -EOPNOTSUPP)
 		cairn_skip(t, "%s", cairn_last_error());
@@ -215,6 +219,9 @@ static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struc
 	if (!EXPECT(t, r->impl.stream_create(&r->stream) == 0) ||
 	    !EXPECT(t, cairn_kv_store_create(&r->kv, &r->m, RIG_PAGES, RIG_PAGE) == 0))
 		return -1;
+	for (int i = 0; i < CAIRN_MAX_LANES; i++)
+		if (!EXPECT(t, r->impl.stream_create(&r->streams[i]) == 0))
+			return -1;
 	for (int i = 0; i < 2; i++) {
 		r->stripes[i] = shape->all ? 0 : shape->workers < shape->kv_heads ? 1 :
 				(shape->workers + (i ? 0 : shape->kv_heads - 1)) / shape->kv_heads;
@@ -246,6 +253,9 @@ static inline void rig_close(struct rig *r)
 		cairn_kv_store_destroy(&r->kv, &r->m);
 	if (r->stream)
 		r->impl.stream_destroy(r->stream);
+	for (int i = 0; i < CAIRN_MAX_LANES; i++)
+		if (r->streams[i])
+			r->impl.stream_destroy(r->streams[i]);
 	free(r->qkv);
 	free(r->want);
 	free(r->want_lse);
@@ -408,6 +418,11 @@ static inline int rig_layer(const struct cairn_attn_link *link, const struct cai
 	return link->receive(link->ctx, rows->layer, o, link->previous ? lse : NULL, stream);
 }
 
+static inline int rig_wait(const struct rig *r, void *stream)
+{
+	return r->impl.stream_sync(stream);
+}
+
 /* As rig_layer(); results that the link keeps in its own memory are read there. */
 static inline int rig_layer_in_place(const struct rig *r, const struct cairn_attn_link *link,
 				     const struct cairn_attn_rows *rows)
@@ -419,6 +434,7 @@ static inline int rig_layer_in_place(const struct rig *r, const struct cairn_att
 	if (link->states)
 		link->states(link->ctx, &o, &lse);
 	CAIRN_TRY(rig_layer(link, rows, o, lse, r->stream));
+	CAIRN_TRY(rig_wait(r, r->stream));
 	if (!link->states)
 		return 0;
 	memcpy(r->got, o, num * (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
@@ -490,12 +506,14 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 		       (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
 		CAIRN_TRY(layer % 2 ? rig_layer(link, &rows, r->got, r->got_lse, r->stream) :
 			  rig_layer_in_place(r, link, &rows));
+		CAIRN_TRY(rig_wait(r, r->stream));
 		rows.num_rows = r->p.num_rows;
 		for (int i = 0; i < 1 + (r->stripes[1] != r->stripes[0]); i++) {
 			rig_past(r, past, r->stripes[i]);
 			EXPECT(t, cairn_attn_local_begin(r->locals[i], &b, past, r->stream, &moved) == 0);
 			EXPECT(t, rig_layer(cairn_attn_local_link(r->locals[i]), &rows, i ? r->fewer :
 					    r->want, i ? r->fewer_lse : r->want_lse, r->stream) == 0);
+			EXPECT(t, rig_wait(r, r->stream) == 0);
 		}
 		bad += rig_compare(r, r->p.num_rows, r->p.num_rows + padding);
 	}

@@ -154,7 +154,7 @@ static int enqueue_layer(struct cairn_attn_epoch *e, struct attn_lane *l)
 	const struct cairn_impl *impl = e->model.impl;
 	const int32_t layer = l->layer, last = e->last_lane;
 
-	if (last >= 0 && last != l->index)
+	if (last >= 0 && last != l->index && !FAULT(LANES_UNORDERED))
 		CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, l->stream, e->lanes[last].done[layer]));
 	CAIRN_TRY(attn_epoch_layer(e, l, cairn_share_number(e->a.epoch, l->layers + 1)));
 	return l->done ? CAIRN_TABLE(impl, event_record, l->done[layer], l->stream) : 0;
