@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * remote_async_test - the cpu table with streams that are threads, and tcp whose puts and waits they carry out
+ * remote_async_test - the cpu table with threads as its streams, which carry out puts and waits of tcp, too
  *
  * Operations on one stream run in their order, and those on two streams at the same time, as on a device. The
  * memory is the host's, but a test must not look at it before it has waited for the stream. So the order of

@@ -15,8 +15,9 @@
  *
  * With several lanes, the passes of several batches are under way: while the workers attend for one, the
  * caller computes another. A lane has one pass at a time. In each layer, passes must send in the order in
- * which they began; a pass that has begun later never overtakes. Then the workers carry plans out as if one
- * came after the other, layer by layer, and what a plan says about pages needs to hold in this order only.
+ * which they began; a pass that has begun later never overtakes (on a device, workers see to this). Then the
+ * workers carry plans out as if one came after the other, layer by layer, and what a plan says about pages
+ * needs to hold in this order only.
  *
  * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
  * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must

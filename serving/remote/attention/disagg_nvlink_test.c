@@ -13,8 +13,8 @@
  *	V beside the attention.
  *
  *   disagg: lanes_cuda
- *	256 requests, in one batch and in two lanes of 128, whose slices take turns as in an engine: a lane
- *	begins its next pass when its last one has ended. Tokens per second of the host's clock.
+ *	256 requests, in one batch and in two lanes of 128. As in an engine, a lane begins its next pass when
+ *	its last one has ended. Tokens per second of the host's clock.
  */
 #include <errno.h>
 
@@ -147,42 +147,37 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 	return ret;
 }
 
-/* One turn of a lane, whose last pass may have ended. */
-static int take_turn(struct side *s, struct cairn_attn_remote *r, int32_t lane, int32_t *left, int *ended)
+/* Enqueues a pass of a lane. */
+static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane)
 {
 	const struct cairn_remote_pass p = pass_of(&s->x);
 
-	if (*left) {
-		CAIRN_TRY(cairn_sliced_turn(s->sliced, left));
-	} else {
-		CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
-		CAIRN_TRY(cairn_sliced_begin(s->sliced, &s->x.b, s->link, s->x.stream, left));
-	}
-	if (*left)
-		return 0;
-	++*ended;
-	return cairn_attn_remote_finish(r, lane, s->x.stream);
+	CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
+	return cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
 }
 
 /* Sets *rate to the tokens per second of so many lanes, which share LANES_BATCH requests. */
 static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
 			 int32_t lanes, double *rate)
 {
-	const int32_t batch = LANES_BATCH / lanes, num = LANES_PASSES * lanes;
+	const int32_t batch = LANES_BATCH / lanes, warm = WARM * lanes, num = LANES_PASSES * lanes;
 	const struct cairn_remote_limits limits = limits_of(batch, lanes);
 	struct cairn_attn_remote *r = NULL;
-	int32_t left[2] = { 0 };
 	int64_t begin = 0;
-	int ended = 0, ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
+	int ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
 
 	for (int32_t i = 0; i < lanes && !ret; i++)
 		ret = open_side(&sides[i], impl, m, batch, i * batch * PAGES, r, i);
-	for (int32_t i = 0; ended < WARM * lanes + num && !ret; i = (i + 1) % lanes) {
-		const int had = ended;
+	for (int32_t i = 0; i < lanes && !ret; i++)
+		ret = launch(&sides[i], r, i);
+	for (int32_t i = 0; i < warm + num && !ret; i++) {
+		const int32_t lane = i % lanes;
 
-		ret = take_turn(&sides[i], r, i, &left[i], &ended);
-		if (had < WARM * lanes && ended == WARM * lanes)
+		ret = cairn_attn_remote_finish(r, lane, sides[lane].x.stream);
+		if (i + 1 == warm)
 			begin = cairn_clock_ns();
+		if (!ret)
+			ret = launch(&sides[lane], r, lane);
 	}
 	*rate = (double)num * batch * 1e9 / (double)(cairn_clock_ns() - begin);
 	cairn_attn_remote_destroy(r);		/* ends the passes that are under way */
