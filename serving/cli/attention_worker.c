@@ -65,7 +65,7 @@ static int choose_device(int64_t device)
 /* Keys and values of a device's table go over nvlink, those of a host's over tcp. */
 static int choose_transport(struct cairn_member_options *o, const struct cairn_impl *impl)
 {
-	const char *name = cairn_share_by_stream(impl) ? CAIRN_SHARE_STREAMS_OVER : "tcp";
+	const char *name = cairn_share_by_stream(impl) ? cairn_share_streams_over : "tcp";
 
 	if (o->transport && strcmp(o->transport, name))
 		return cairn_error(EINVAL, "--transport: table %s needs %s, not '%s'", impl->name, name,

@@ -12,7 +12,7 @@
 #define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
 
 #define CAIRN_EPOCH_STREAM_MS	CAIRN_EPOCH_LAYER_MS
-#define CAIRN_SHARE_STREAMS_OVER	"tcp"	/* so that a host's table can act as a device's */
+#define cairn_share_streams_over		mutant_share_streams_over
 
 #define cairn_attn_epoch_create			mutant_attn_epoch_create
 #define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy

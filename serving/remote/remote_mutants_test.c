@@ -36,6 +36,7 @@ const struct cairn_transport_table *mutant_transport_get(int i)
 
 static void make_table(const struct rig_shape *shape, struct cairn_impl *impl)
 {
+	cairn_share_streams_over = "tcp";
 	is_async = 0;
 	if (shape->by_stream)
 		async_make(impl);

@@ -46,7 +46,7 @@ static void free_buffer(const struct cairn_attn_epoch *e, char *buffer)
 
 static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob)
 {
-	const char *name = e->by_stream ? CAIRN_SHARE_STREAMS_OVER : "tcp";
+	const char *name = e->by_stream ? cairn_share_streams_over : "tcp";
 	const struct cairn_transport_options o = {
 		.size = sizeof(o), .device = e->address, .gpu = e->by_stream ? CAIRN_GPU_OF_THREAD : -1,
 	};

@@ -39,7 +39,7 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 
 	if (!r->table)
 		return cairn_error(EOPNOTSUPP, "attention_workers: %s: this build has no transport %s",
-				   m->impl->name, CAIRN_SHARE_STREAMS_OVER);
+				   m->impl->name, cairn_share_streams_over);
 	if (r->by_stream && stripes > 1)
 		return cairn_error(EOPNOTSUPP, "attention_workers: %s: more than the %d heads of keys need a "
 				   "table with host memory so far", m->impl->name, heads);
@@ -107,7 +107,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	r->num_peers = num;
 	r->by_stream = cairn_share_by_stream(m->impl);
 	for (int i = 0; cairn_transport_get(i); i++) {
-		if (!strcmp(cairn_transport_get(i)->name, r->by_stream ? CAIRN_SHARE_STREAMS_OVER : "tcp")) {
+		if (!strcmp(cairn_transport_get(i)->name, r->by_stream ? cairn_share_streams_over : "tcp")) {
 			r->table = cairn_transport_get(i);
 			r->transport = (uint32_t)i;
 		}

@@ -10,6 +10,8 @@
 #include "primitives/base/error.h"
 #include "serving/base/digest.h"
 
+const char *cairn_share_streams_over = "nvlink";
+
 uint64_t cairn_share_digest(const struct cairn_model_config *c)
 {
 	const int32_t sizes[] = {

@@ -126,10 +126,9 @@ static inline size_t cairn_share_granules(size_t bytes)
 	return (bytes + granule - 1) / granule * granule;
 }
 
-/* The transport by which such ends reach each other. */
-#ifndef CAIRN_SHARE_STREAMS_OVER	/* mutants take one that needs no device */
-#define CAIRN_SHARE_STREAMS_OVER	"nvlink"
-#endif
+/* The transport by which such ends reach each other: nvlink. Tests, whose host memory acts as a device's, set
+ * another one. */
+extern const char *cairn_share_streams_over;
 
 struct cairn_share_results {		/* of one lane, in bytes */
 	size_t o, lse;			/* where the first row of this share begins */
