@@ -391,6 +391,7 @@ void transport_destroy(struct cairn_channel *c)
 		return;
 	UNLINK(c->t->channels, c);
 	c->t->ops->destroy(c);
+	transport_stream_forget(c);
 	free(c);
 }
 
@@ -433,6 +434,7 @@ int transport_reset(struct cairn_channel *c)
 	ret = c->t->ops->reset(c);
 	if (ret)
 		return cairn_error_prefix(ret, "channel %u: reset", c->number);
+	transport_stream_forget(c);
 	atomic_store(&c->error, 0);
 	snprintf(c->peer, sizeof(c->peer), "no peer");
 	return 0;
@@ -465,7 +467,7 @@ int transport_error(struct cairn_channel *c)
 	return err ? cairn_error(err, "%s", c->error_text) : 0;
 }
 
-static int usable(struct cairn_channel *c, const char *what)
+int transport_usable(struct cairn_channel *c, const char *what)
 {
 	if (!c)
 		return cairn_error(EINVAL, "%s: channel: null", what);
@@ -505,7 +507,7 @@ static int check_put(const struct cairn_channel *c, const struct cairn_put *p)
 
 int transport_put(struct cairn_channel *c, const struct cairn_put *p, uint32_t timeout_ms)
 {
-	CAIRN_TRY(usable(c, "put"));
+	CAIRN_TRY(transport_usable(c, "put"));
 	CAIRN_TRY(check_put(c, p));
 	CAIRN_TRY(transport_error(c));
 	return c->t->ops->put(c, p, deadline_of(timeout_ms));
@@ -513,7 +515,7 @@ int transport_put(struct cairn_channel *c, const struct cairn_put *p, uint32_t t
 
 int transport_flush(struct cairn_channel *c, uint32_t timeout_ms)
 {
-	CAIRN_TRY(usable(c, "flush"));
+	CAIRN_TRY(transport_usable(c, "flush"));
 	CAIRN_TRY(transport_error(c));
 	return c->t->ops->flush(c, deadline_of(timeout_ms));
 }
@@ -525,7 +527,7 @@ int transport_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint3
 	struct cairn_signal s;
 	uint32_t round = 0;
 
-	CAIRN_TRY(usable(c, "wait"));
+	CAIRN_TRY(transport_usable(c, "wait"));
 	if (slot >= c->t->options.num_slots)
 		return cairn_error(EINVAL, "wait: slot: %u of %u", slot, c->t->options.num_slots);
 	probed = transport_now();
@@ -573,7 +575,7 @@ static int no_kernels(const struct cairn_transport *t)
 
 int transport_channel_device(struct cairn_channel *c, struct cairn_device_channel *d)
 {
-	CAIRN_TRY(usable(c, "channel_device"));
+	CAIRN_TRY(transport_usable(c, "channel_device"));
 	if (!d)
 		return cairn_error(EINVAL, "channel_device: null pointer");
 	if (!c->t->ops->channel_device || c->t->options.gpu < 0)

@@ -103,8 +103,10 @@ struct cairn_transport_options {
 	uint64_t seed;			/* seed of the faults */
 	uint32_t depth;			/* maximum outstanding puts of a channel, a power of two; 0: 1024 */
 	uint32_t num_slots;		/* slots per channel, equal at both ends; 0: 64 */
-	int gpu;			/* CUDA device whose kernels or memory are used; -1: none */
+	/* CUDA device whose kernels or memory are used; -1: none; nvlink: also CAIRN_GPU_OF_THREAD */
+	int gpu;
 };
+#define CAIRN_GPU_OF_THREAD	(-2)	/* the current device of the thread that opens the transport */
 
 /* What an end sends to the other: a channel's address or a region's key. The receiver checks it. */
 struct cairn_blob {
@@ -124,6 +126,24 @@ struct cairn_put {
 	uint32_t slot;				/* < num_slots, or CAIRN_NO_SIGNAL */
 };
 
+/*
+ * A put in the order of a stream: two blocks of rows, then the signal. Row i of a block is `bytes` bytes from
+ * from + i * from_stride on, which any memory of the stream's device may be, and goes to byte to + i *
+ * to_stride of the remote memory. rows 0: no such block. Puts that set one slot must be on one stream.
+ */
+struct cairn_stream_rows {
+	const void *from;
+	uint64_t from_stride, to, to_stride, bytes;
+	uint32_t rows;
+};
+#define CAIRN_STREAM_PARTS	2
+struct cairn_stream_put {
+	const struct cairn_remote *remote;	/* NULL if there are no rows */
+	struct cairn_stream_rows part[CAIRN_STREAM_PARTS];
+	uint64_t value, word;
+	uint32_t slot;				/* < num_slots */
+};
+
 /* Arguments of transport.cuh; plain data, passed to kernels by value. */
 struct cairn_device_region {
 	uint64_t addr, bytes;
@@ -141,6 +161,10 @@ struct cairn_device_channel {
 	uint64_t *next;
 	const uint64_t *done;		/* verbs: descriptors completed; [1]: error number */
 	void *poster;			/* fhbn: its queue pair */
+	/* nvlink, for puts and waits in the order of a stream: counters of CTAs, [num_slots], zero between
+	 * two puts; host memory for the error number and the slot of a wait that has failed */
+	uint64_t *arrived;
+	struct cairn_signal *failed;
 };
 enum { CAIRN_DEVICE_NVLINK = 1, CAIRN_DEVICE_QUEUE, CAIRN_DEVICE_FHBN };
 
@@ -189,6 +213,22 @@ struct cairn_transport_table {
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
 	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
+
+	/*
+	 * Puts and waits in the order of a stream, without the host between two ends. With options.gpu, which
+	 * must be the calling thread's device, they enqueue one kernel each: what is enqueued behind a wait
+	 * runs when the signal has come. A wait is one CTA, so that waits never fill the GPU. Without a GPU
+	 * both happen at once, and `stream` is not used. -EOPNOTSUPP: not supported for memory of a GPU.
+	 *
+	 * When a wait fails, the channel's streams go on, but all their later puts and waits do nothing, and
+	 * stream_error() returns the error. stream_stop() makes them fail with -ECANCELED, those that are
+	 * under way, too; any thread may call it.
+	 */
+	int (*stream_put)(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream);
+	int (*stream_wait)(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+			   void *stream);
+	int (*stream_error)(struct cairn_channel *c);
+	int (*stream_stop)(struct cairn_channel *c);
 };
 
 /*
@@ -197,6 +237,7 @@ struct cairn_transport_table {
  */
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);
+int cairn_transport_gpus(void);		/* CUDA devices that this process sees */
 
 #ifdef __cplusplus
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
 
 #define PAGE	4096u
 #define GRANULE	(2u << 20)
@@ -54,19 +55,31 @@ void transport_host_unmap(int gpu, void *p)
 	(void)p;
 }
 
+int cairn_transport_gpus(void)
+{
+	return 0;
+}
+
 #else
 
 #include <cuda.h>
 
 #include "primitives/base/launch.h"
 
-int transport_enter_gpu(int gpu, int *previous)
+int cairn_transport_gpus(void)
 {
 	int count = 0;
 
 	if (cudaGetDeviceCount(&count) != cudaSuccess)
 		count = 0;
 	cudaGetLastError();
+	return count;
+}
+
+int transport_enter_gpu(int gpu, int *previous)
+{
+	const int count = cairn_transport_gpus();
+
 	if (gpu < 0 || gpu >= count)
 		return cairn_error(ENODEV, "options: gpu: %d: this machine has %d CUDA devices", gpu, count);
 	CAIRN_CUDA(cudaGetDevice(previous));

@@ -38,6 +38,9 @@ struct cairn_channel {
 	atomic_int error;		/* errno, or 0; error_text is complete once this is set */
 	char error_text[320];
 	char peer[64];			/* used in texts; set by ops->connect */
+	/* puts in the order of a stream (transport_stream.c): */
+	struct cairn_device_channel device;	/* kind 0: not asked for yet */
+	struct cairn_region *gathered;	/* without a GPU: rows of the last put, or NULL */
 };
 
 struct transport_ops {
@@ -45,7 +48,7 @@ struct transport_ops {
 	uint32_t features;
 	size_t transport_bytes, region_bytes, remote_bytes, channel_bytes;
 
-	/* stop, remove_region, drop, probe, doze and the kernel functions may be NULL */
+	/* stop, remove_region, drop, probe, doze and the functions for kernels may be NULL */
 	int (*start)(struct cairn_transport *t);
 	void (*stop)(struct cairn_transport *t);		/* also called if start failed */
 	int (*add_region)(struct cairn_region *r);
@@ -74,6 +77,7 @@ struct transport_ops {
 	int (*channel_device)(struct cairn_channel *c, struct cairn_device_channel *d);
 	int (*region_device)(const struct cairn_region *r, struct cairn_device_region *d);
 	int (*remote_device)(const struct cairn_remote *remote, struct cairn_device_region *d);
+	int (*stream_stop)(struct cairn_channel *c);	/* ends waits of kernels; NULL: there are none */
 };
 
 /* The common functions of a table. The back end provides open, which calls transport_open(&its_ops, o, t). */
@@ -90,6 +94,8 @@ int transport_open(const struct transport_ops *ops, const struct cairn_transport
 	.put = transport_put, .wait = transport_wait, .flush = transport_flush,	\
 	.channel_error = transport_error, .channel_device = transport_channel_device,	\
 	.region_device = transport_region_device, .remote_device = transport_remote_device,	\
+	.stream_put = transport_stream_put, .stream_wait = transport_stream_wait,	\
+	.stream_error = transport_stream_error, .stream_stop = transport_stream_stop,	\
 }
 
 struct cairn_transport {
@@ -122,6 +128,15 @@ int transport_error(struct cairn_channel *c);
 int transport_channel_device(struct cairn_channel *c, struct cairn_device_channel *d);
 int transport_region_device(const struct cairn_region *r, struct cairn_device_region *d);
 int transport_remote_device(const struct cairn_remote *remote, struct cairn_device_region *d);
+int transport_usable(struct cairn_channel *c, const char *what);	/* checks that it is connected */
+
+/* transport_stream.c */
+int transport_stream_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream);
+int transport_stream_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+			  void *stream);
+int transport_stream_error(struct cairn_channel *c);
+int transport_stream_stop(struct cairn_channel *c);
+void transport_stream_forget(struct cairn_channel *c);	/* frees what puts have left */
 
 /* Records an error if it is the channel's first; any thread may call it. "channel 3 to PEER: " precedes
  * the text. */

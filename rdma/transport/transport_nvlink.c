@@ -23,6 +23,7 @@
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_cuda.h"
 #include "rdma/transport/transport_ipc.h"
+#include "rdma/transport/transport_stream.h"
 
 #define PROBE_EVERY_NS	5000000
 
@@ -54,7 +55,8 @@ struct nvlink_channel {
 	cudaEvent_t *events;		/* [depth], one recorded after each put */
 	struct cairn_signal *staged;	/* [depth], pinned: source of the copy engine's signal copies */
 	uint64_t *words;		/* [num_slots], last sent */
-	struct cairn_signal *looked;	/* pinned: the signal read by nvlink_look(), then the state */
+	/* pinned: the signal read by nvlink_look(), the state, and what a wait in a stream has left */
+	struct cairn_signal *looked;
 	uint64_t posted, done, probed;
 	pthread_mutex_t probing;	/* held during a probe, by waiting and putting threads */
 };
@@ -64,12 +66,16 @@ struct nvlink_channel {
 static int nvlink_start(struct cairn_transport *t)
 {
 	struct nvlink *n = (struct nvlink *)t;
-	int previous;
+	int previous, ret;
 
+	if (t->options.gpu == CAIRN_GPU_OF_THREAD)
+		CAIRN_CUDA(cudaGetDevice(&t->options.gpu));
 	if (t->options.gpu < 0)
 		return cairn_error(EINVAL, "options: gpu: %d: this back end needs a GPU", t->options.gpu);
 	CAIRN_TRY(transport_enter_gpu(t->options.gpu, &previous));
+	ret = transport_stream_load();
 	transport_leave_gpu(previous);
+	CAIRN_TRY(ret);
 	return ipc_identify(&n->self, t->options.gpu);
 }
 
@@ -128,7 +134,7 @@ static void nvlink_drop(struct cairn_remote *base)
 
 /* ---- channels ---- */
 
-/* A block holds the slots of both sets, then the states of both sets. */
+/* A block holds the slots of both sets, the states of both sets, and the counters of puts in stream order. */
 static uint64_t slots_bytes(const struct nvlink_channel *c)
 {
 	return c->base.t->options.num_slots * sizeof(struct cairn_signal);
@@ -142,6 +148,11 @@ static struct cairn_signal *slots_at(const struct nvlink_channel *c, uint8_t *ba
 static uint64_t *state_at(const struct nvlink_channel *c, uint8_t *base, uint32_t half)
 {
 	return (uint64_t *)(void *)(base + 2 * slots_bytes(c) + half * sizeof(uint64_t));
+}
+
+static uint64_t block_bytes(const struct nvlink_channel *c)
+{
+	return 2 * slots_bytes(c) + 64 + c->base.t->options.num_slots * sizeof(uint64_t);
 }
 
 static int make_streams(struct nvlink_channel *c)
@@ -170,7 +181,7 @@ static int nvlink_create(struct cairn_channel *base)
 		return cairn_error(ENOMEM, "no memory for %u puts", o->depth);
 	CAIRN_TRY(transport_host_alloc(o->gpu, o->depth * sizeof(*c->staged), (void **)&c->staged));
 	CAIRN_TRY(transport_host_alloc(o->gpu, 64, (void **)&c->looked));
-	CAIRN_TRY(transport_device_alloc(o->gpu, 2 * slots_bytes(c) + 64, &p));
+	CAIRN_TRY(transport_device_alloc(o->gpu, block_bytes(c), &p));
 	c->mine = ipc_new_block(p, o->gpu, 0);
 	if (!c->mine) {
 		transport_device_free(o->gpu, p);
@@ -276,11 +287,15 @@ static int nvlink_reset(struct cairn_channel *base)
 	err = cudaMemsetAsync(c->slots, 0, slots_bytes(c), c->in);
 	if (err == cudaSuccess)
 		err = cudaMemsetAsync(state_at(c, c->mine->base, c->half), 0, sizeof(uint64_t), c->in);
+	if (err == cudaSuccess)		/* a put that a failure has cut off may have left some counts */
+		err = cudaMemsetAsync(c->mine->base + 2 * slots_bytes(c) + 64, 0,
+				      base->t->options.num_slots * sizeof(uint64_t), c->in);
 	if (err == cudaSuccess)
 		err = cudaStreamSynchronize(c->in);
 	if (err != cudaSuccess)
 		ret = cairn_cuda_error(err, "cudaMemsetAsync", __FILE__, __LINE__);
 	transport_leave_gpu(previous);
+	memset(c->looked + 2, 0, sizeof(*c->looked));
 	c->posted = c->done = c->probed = 0;
 	memset(c->words, 0, base->t->options.num_slots * sizeof(*c->words));
 	return ret;
@@ -415,6 +430,8 @@ static int nvlink_channel_device(struct cairn_channel *base, struct cairn_device
 		.kind = CAIRN_DEVICE_NVLINK, .num_slots = base->t->options.num_slots,
 		.depth = base->t->options.depth, .mine = c->slots, .theirs = c->peer_slots,
 		.state = state_at(c, c->mine->base, c->half),
+		.arrived = (uint64_t *)(void *)(c->mine->base + 2 * slots_bytes(c) + 64),
+		.failed = c->looked + 2,
 	};
 	return 0;
 }
@@ -433,6 +450,17 @@ static int nvlink_remote_device(const struct cairn_remote *remote, struct cairn_
 	return 0;
 }
 
+/* Kernels poll the channel's state, which the copy engine sets while they run. */
+static int nvlink_stream_stop(struct cairn_channel *base)
+{
+	static const uint64_t stopped = ECANCELED;
+	struct nvlink_channel *c = (struct nvlink_channel *)base;
+
+	CAIRN_TRY(copy(state_at(c, c->mine->base, c->half), &stopped, sizeof(stopped), c->in));
+	CAIRN_CUDA(cudaStreamSynchronize(c->in));
+	return 0;
+}
+
 #define FEATURES (CAIRN_TRANSPORT_DEVICE_MEMORY | CAIRN_TRANSPORT_DEVICE_PUT | CAIRN_TRANSPORT_PROCESSES | \
 		  CAIRN_TRANSPORT_ONE_PROCESS | CAIRN_TRANSPORT_ONE_DEVICE | CAIRN_TRANSPORT_PEER_DEATH | \
 		  CAIRN_TRANSPORT_ONE_SIDED)
@@ -448,7 +476,7 @@ static const struct transport_ops nvlink_ops = {
 	.destroy = nvlink_destroy,
 	.put = nvlink_put, .flush = nvlink_flush, .look = nvlink_look, .probe = nvlink_probe,
 	.channel_device = nvlink_channel_device, .region_device = nvlink_region_device,
-	.remote_device = nvlink_remote_device,
+	.remote_device = nvlink_remote_device, .stream_stop = nvlink_stream_stop,
 };
 
 static int nvlink_open(const struct cairn_transport_options *o, struct cairn_transport **t)

@@ -311,7 +311,7 @@ int end_wait(struct end *e, int channel, uint32_t slot, uint64_t value)
 /* ---- running ---- */
 
 static const struct end_case *const all_cases[] = {
-	transport_cases, transport_trouble_cases, transport_tcp_cases,
+	transport_cases, transport_trouble_cases, transport_tcp_cases, transport_stream_cases,
 #ifdef CONFIG_CUDA
 	transport_device_cases,
 #endif

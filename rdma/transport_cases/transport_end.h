@@ -95,7 +95,7 @@ struct end_case {
 	void (*run)(struct end *e);
 };
 extern const struct end_case transport_cases[], transport_trouble_cases[], transport_device_cases[];
-extern const struct end_case transport_time_cases[], transport_tcp_cases[];
+extern const struct end_case transport_time_cases[], transport_tcp_cases[], transport_stream_cases[];
 
 /* Defective versions of a back end's table; NULL after the last. *what: a description of the defect. */
 const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,

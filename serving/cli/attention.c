@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attention - options of commands whose attention or prompts are computed by other processes (command.h) */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
 #include "serving/cli/command.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/member/model_digest.h"
@@ -30,6 +32,9 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	if (p && !prefill && (p->min_tokens || p->pages || p->stages))
 		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
 				   p->min_tokens ? "min" : p->pages ? "pages" : "pp");
+	/* Kernels wait for workers: streams that shared a queue would wait for each other. */
+	if (o->workers)
+		setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	if (o->workers && prefill)
 		return cairn_error(EINVAL, "--prefill-workers: excludes --attention-workers, which hold the "
 				   "cache");
@@ -94,6 +99,9 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 
 	if (!lo.attention && !lo.prefill)
 		return 0;
+	if (!(s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* behind the model's GPU, in turn */
+		lo.num_devices = cairn_transport_gpus();
+	lo.first_device = (int32_t)c->device + 1;
 	list_model(s, c, shape, seed, p ? p->stages : 0);
 	if (lo.prefill)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));

@@ -93,12 +93,16 @@ static void refused(struct cairn_test *t)
 		"--model", "y");
 	REFUSED(t, "--transport: 'nvlink' carries no host memory", "prefill-worker", "--join",
 		"127.0.0.1:1", "--transport", "nvlink");
-	REFUSED(t, "--transport: attention workers have tcp alone so far, not 'fhbn'", "attention-worker",
+	REFUSED(t, "--transport: attention workers have tcp and nvlink, not 'fhbn'", "attention-worker",
 		"--join", "127.0.0.1:1", "--transport", "fhbn");
 	REFUSED(t, "--join: is missing", "attention-worker");
 	REFUSED(t, "'host:1' is no address", "attention-worker", "--join", "host:1");
-	REFUSED(t, "--transport: 'nvlink' carries no host memory", "attention-worker", "--join",
+	REFUSED(t, "--transport: table cpu needs tcp, not 'nvlink'", "attention-worker", "--join",
 		"127.0.0.1:1", "--transport", "nvlink");
+	setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
+	REFUSED(t, "--device: 2: CUDA_VISIBLE_DEVICES is '0,1'", "attention-worker", "--join", "127.0.0.1:1",
+		"--device", "2");
+	unsetenv("CUDA_VISIBLE_DEVICES");
 	if (sodium_load(&s))
 		return;
 	REFUSED(t, "--attention-keys: all: needs at most as many attention workers as the model's 2 ",

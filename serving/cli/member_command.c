@@ -19,7 +19,7 @@ static int die_with(int64_t parent)
 	return 0;
 }
 
-int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
+int cairn_member_begin(struct cairn_member_command *c, int attends)
 {
 	signal(SIGPIPE, SIG_IGN);
 	if (c->parent) {		/* the lead alone handles ^C and SIGTERM */
@@ -30,12 +30,12 @@ int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
 	c->o.rejoin_ms = c->parent ? 0 : (int32_t)(c->rejoin_s > 1000000 ? 1000000 : c->rejoin_s) * 1000;
 	if (!c->o.join)
 		return cairn_error(EINVAL, "--join: is missing");
-	if (!cairn_run_transport(c->transport))
+	if (attends && c->transport && strcmp(c->transport, "tcp") && strcmp(c->transport, "nvlink"))
+		return cairn_error(EINVAL, "--transport: attention workers have tcp and nvlink, not '%s'",
+				   c->transport);
+	if (!attends && c->transport && !cairn_run_transport(c->transport))
 		return cairn_error(EINVAL, "--transport: '%s' carries no host memory between processes; "
 				   "tcp does", c->transport);
-	if (only_tcp && strcmp(c->transport, "tcp"))
-		return cairn_error(EINVAL, "--transport: attention workers have tcp alone so far, not '%s'",
-				   c->transport);
 	c->o.transport = c->transport;
 	if (!strcmp(c->impl, "auto"))
 		c->impl = NULL;		/* as for a command without --impl */

@@ -12,11 +12,11 @@
 
 struct cairn_member_command {
 	struct cairn_member_options o;
-	const char *impl, *transport, *model;	/* model NULL: not given */
+	const char *impl, *transport, *model;	/* transport, model NULL: not given */
 	int64_t parent, kv_mib, join_s, rejoin_s;	/* parent, kv_mib 0: not given */
 };
 
-#define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .transport = "tcp", .join_s = 60, .rejoin_s = 60 }
+#define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .join_s = 60, .rejoin_s = 60 }
 
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_MEMBER_OPTIONS(to) \
@@ -35,10 +35,10 @@ struct cairn_member_command {
 	"  --join HOST:PORT      numeric address of the lead; [HOST]:PORT for IPv6\n" \
 	"  --secret-file FILE    at least 16 bytes that only its owner may read, the same as the lead's;\n" \
 	"                        needed unless the lead is on this machine\n" \
-	"  --impl NAME|PATH      the lead's table; for attention workers one with host memory; auto: as\n" \
-	"                        cairn serve chooses (cpu)\n" \
-	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers.\n" \
-	"                        The lead takes the same (tcp)\n" \
+	"  --impl NAME|PATH      the lead's table; auto: as cairn serve chooses (cpu)\n" \
+	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers;\n" \
+	"                        nvlink for attention workers on a GPU. The lead takes the same (tcp; for\n" \
+	"                        attention workers on a GPU nvlink)\n" \
 	"  --address ADDRESS     with tcp: numeric address of this machine at which the lead can reach it\n" \
 	"                        (that by which it reaches the lead)\n"
 #define CAIRN_MEMBER_USAGE_END \
@@ -48,8 +48,8 @@ struct cairn_member_command {
 	"\n" \
 	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n"
 
-/* Checks the options, and sets how this process takes signals. only_tcp: refuses other transports. */
-int cairn_member_begin(struct cairn_member_command *c, int only_tcp);
+/* Checks the options, and sets how this process takes signals. attends: an attention worker. */
+int cairn_member_begin(struct cairn_member_command *c, int attends);
 /* Prints the error, if any, after the command's name. Returns the exit status. */
 int cairn_member_status(const char *command, int ret);
 

@@ -27,6 +27,12 @@ int engine_remote_check(const struct cairn_engine_options *o, const struct cairn
 
 	if (other)
 		return cairn_error(EINVAL, "engine: %s: does not go with attention_workers", other);
+	if (o->repeatable && !(m->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return cairn_error(EOPNOTSUPP, "engine: repeatable: attention workers need a table with host "
+				   "memory so far, as their passes are not padded");
+	if (o->lanes == CAIRN_LANES_AUTO && !(m->impl->flags & CAIRN_IMPL_HOST_MEM))
+		return cairn_error(EOPNOTSUPP, "engine: lanes: auto: needs a table with host memory so far, "
+				   "because only there the host knows when a turn has ended");
 	if (o->repeatable && cairn_lead_attention(o->attention) > heads)
 		return cairn_error(EOPNOTSUPP, "engine: repeatable: %d attention workers divide the pages of "
 				   "%d heads of keys by their numbers, which another run gives otherwise",

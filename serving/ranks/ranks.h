@@ -93,8 +93,7 @@ void cairn_tp_set_watch(struct cairn_tp *tp, const struct cairn_tp_watch *watch)
 /*
  * In the other ranks: creates a worker, with `context` if it is not NULL (worker.h: so it must be in rank 0's
  * engine), and carries out plans until rank 0 closes; if rank 0 creates another worker, so does this rank.
- * Returns 0 then;
- * -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
+ * Returns 0 then; -ECONNRESET if rank 0 has ended without that. After another error call cairn_tp_fail().
  *
  * plans: of nano-batches; may be NULL. If rank 0's engine has any, these must have the same digest.
  */

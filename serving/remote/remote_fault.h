@@ -24,6 +24,10 @@ enum cairn_remote_fault {
 	FAULT_MOVES_AT_ONCE,		/* pages of all layers are copied before the plan's first layer */
 	FAULT_BUFFER_BY_TURN,		/* the buffers of K and V are used in turn by all lanes */
 	FAULT_WORKER_LANES_SHARE,	/* all lanes read the buffers of the first one */
+	/* the worker, in the order of streams */
+	FAULT_POSITIONS_OF_BEFORE,	/* those of later passes are not copied to the device */
+	FAULT_RESULTS_PACKED,		/* rows of results leave no room for other workers' heads */
+	FAULT_LANES_UNORDERED,		/* a plan's layer does not wait for that of the plan before it */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */

@@ -58,29 +58,32 @@ static inline void rig_record(struct cairn_test *t, struct rig *r, struct rig_fl
 		memcpy(f->qkv + (size_t)layer * qkv, r->qkv, qkv * sizeof(*f->qkv));
 		rows.num_rows = f->rows;
 		EXPECT(t, rig_layer(cairn_attn_local_link(r->locals[0]), &rows, r->want, r->want_lse,
-				    r->stream) == 0);
+				    r->stream) == 0 && rig_wait(r, r->stream) == 0);
 		memcpy(f->want + (size_t)layer * q, r->want, q * sizeof(*f->want));
 		memcpy(f->lse + (size_t)layer * heads, r->want_lse, heads * sizeof(*f->lse));
 	}
 }
 
-static inline int rig_send(struct rig *r, const struct rig_flight *f, const struct cairn_attn_link *link)
+static inline int rig_send(struct rig *r, const struct rig_flight *f, const struct cairn_attn_link *link,
+			   void *stream)
 {
 	uint16_t *qkv = f->qkv + (size_t)f->layer * rig_all(r->m.dims[CAIRN_D_QKV]);
 	const struct cairn_attn_rows rows = rig_view(r, qkv, f->layer, f->padded);
 
-	CAIRN_TRY(link->send_q(link->ctx, &rows, r->stream));
-	return link->send_kv(link->ctx, &rows, r->stream);
+	CAIRN_TRY(link->send_q(link->ctx, &rows, stream));
+	return link->send_kv(link->ctx, &rows, stream);
 }
 
 /* Takes the results of a layer. Returns how many numbers differ, or -errno. */
-static inline int64_t rig_take(struct rig *r, struct rig_flight *f, const struct cairn_attn_link *link)
+static inline int64_t rig_take(struct rig *r, struct rig_flight *f, const struct cairn_attn_link *link,
+			       void *stream)
 {
 	const size_t q = rig_results(r, r->m.dims[CAIRN_D_ATTN]);
 	const size_t heads = rig_results(r, r->m.config.num_attention_heads);
 
 	memset(r->got, 0x7f, q * sizeof(*r->got));
-	CAIRN_TRY(link->receive(link->ctx, f->layer, r->got, link->previous ? r->got_lse : NULL, r->stream));
+	CAIRN_TRY(link->receive(link->ctx, f->layer, r->got, link->previous ? r->got_lse : NULL, stream));
+	CAIRN_TRY(rig_wait(r, stream));
 	memcpy(r->want, f->want + (size_t)f->layer * q, q * sizeof(*f->want));
 	memcpy(r->want_lse, f->lse + (size_t)f->layer * heads, heads * sizeof(*f->lse));
 	f->layer++;
@@ -91,13 +94,13 @@ static inline int64_t rig_take(struct rig *r, struct rig_flight *f, const struct
 static inline int64_t rig_turn(struct cairn_test *t, struct rig *r, struct rig_flight *f, int32_t lane)
 {
 	const struct cairn_attn_link *link = cairn_attn_remote_link(r->remote, lane);
-	int64_t bad = f->is_active ? rig_take(r, f, link) : 0;
+	int64_t bad = f->is_active ? rig_take(r, f, link, r->streams[lane]) : 0;
 
 	if (!bad && (!f->is_active || f->layer == r->shape.layers)) {
 		rig_record(t, r, f);
 		bad = cairn_attn_remote_begin(r->remote, lane, &r->p);
 	}
-	return bad ? bad : rig_send(r, f, link);
+	return bad ? bad : rig_send(r, f, link, r->streams[lane]);
 }
 
 /* Takes so many turns, then the results under way. Returns as rig_passes(). */
@@ -118,7 +121,8 @@ static inline int64_t rig_turns(struct cairn_test *t, struct rig *r, int num)
 	for (int i = 0; i < num && !bad; i++)
 		bad = rig_turn(t, r, &f[i % lanes], i % lanes);
 	for (int i = num; i < num + lanes && !bad; i++)
-		bad = rig_take(r, &f[i % lanes], cairn_attn_remote_link(r->remote, i % lanes));
+		bad = rig_take(r, &f[i % lanes], cairn_attn_remote_link(r->remote, i % lanes),
+			       r->streams[i % lanes]);
 	for (int32_t i = 0; i < lanes; i++) {
 		free(f[i].qkv);
 		free(f[i].want);

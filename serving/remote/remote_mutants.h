@@ -11,12 +11,29 @@
 #define CAIRN_REMOTE_MUTANTS
 #define CAIRN_EPOCH_LAYER_MS	(cairn_remote_fault ? 1500 : 60000)
 
+#define CAIRN_EPOCH_STREAM_MS	CAIRN_EPOCH_LAYER_MS
+#define cairn_share_streams_over		mutant_share_streams_over
+
 #define cairn_attn_epoch_create			mutant_attn_epoch_create
 #define cairn_attn_epoch_destroy		mutant_attn_epoch_destroy
 #define cairn_attn_epoch_life			mutant_attn_epoch_life
 #define cairn_attn_epoch_plan			mutant_attn_epoch_plan
 #define attn_epoch_await_page			mutant_epoch_await_page
 #define attn_epoch_turn				mutant_epoch_turn
+#define attn_epoch_layer			mutant_epoch_layer
+#define attn_epoch_end_pass			mutant_epoch_end_pass
+#define attn_queue_create			mutant_queue_create
+#define attn_queue_destroy			mutant_queue_destroy
+#define attn_queue_plan				mutant_queue_plan
+#define attn_queue_stop				mutant_queue_stop
+#define attn_stream_begin			mutant_stream_begin
+#define attn_stream_create			mutant_stream_create
+#define attn_stream_destroy			mutant_stream_destroy
+#define attn_stream_end				mutant_stream_end
+#define attn_stream_watch			mutant_stream_watch
+#define cairn_attn_remote_finish		mutant_attn_remote_finish
+#define cairn_share_results			mutant_share_results
+#define cairn_transport_get			mutant_transport_get	/* remote_mutants_test.c */
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy

@@ -11,6 +11,7 @@
 #include "serving/remote/remote_noticed_test.h"
 #include "serving/remote/remote_rig_test.h"
 #include "serving/remote/remote_lanes_test.h"
+#include "serving/remote/remote_async_test.h"
 #include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
@@ -20,6 +21,25 @@ void cairn_remote_nap(int ms)
 	const struct timespec nap = { 0, ms * 1000000 };
 
 	nanosleep(&nap, NULL);
+}
+
+#undef cairn_transport_get
+const struct cairn_transport_table *cairn_transport_get(int i);
+
+/* The transports of the modules under test. */
+const struct cairn_transport_table *mutant_transport_get(int i)
+{
+	const struct cairn_transport_table *t = cairn_transport_get(i);
+
+	return t && is_async && !strcmp(t->name, "tcp") ? &async_tcp : t;
+}
+
+static void make_table(const struct rig_shape *shape, struct cairn_impl *impl)
+{
+	cairn_share_streams_over = "tcp";
+	is_async = 0;
+	if (shape->by_stream)
+		async_make(impl);
 }
 
 static struct rig rig;
@@ -47,6 +67,16 @@ static int passes(struct cairn_test *t)
 	return differs(t, &shape, 0);
 }
 
+/* As passes(), in the order of streams; the passes are of two lanes, one after the other. */
+static int queued(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 2, .kv_heads = 2, .group = 2, .layers = 3, .window = 6, .lanes = 2, .by_stream = 1,
+	};
+
+	return differs(t, &shape, 0);
+}
+
 /* two stripes of one head, windows, moves between the stripes */
 static int stripes(struct cairn_test *t)
 {
@@ -60,6 +90,20 @@ static int latents(struct cairn_test *t)
 	const struct rig_shape shape = { .workers = 2, .kv_heads = 1, .group = 1, .layers = 2, .latent = 1 };
 
 	return differs(t, &shape, 0);
+}
+
+/* Lanes whose passes are under way together, in the order of streams. */
+static int queued_lanes(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 2, .kv_heads = 2, .group = 1, .layers = 3, .lanes = 3, .by_stream = 1,
+	};
+	int64_t bad = rig_open(t, &rig, &shape);
+
+	if (!bad)
+		bad = rig_turns(t, &rig, 60);
+	rig_close(&rig);
+	return bad != 0;
 }
 
 /* Passes of three lanes take turns. */
@@ -225,6 +269,8 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(OWN_KEYS_REMOTE, passes), MUTANT(NEVER_APPENDS, passes), MUTANT(ONE_KV_BUFFER, passes),
 	MUTANT(PARITY_OF_LAYER, passes), MUTANT(WINDOW_IGNORED, passes), MUTANT(NO_MOVES, passes),
 	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_TURN_BEFORE, passes),
+	MUTANT(POSITIONS_OF_BEFORE, queued), MUTANT(RESULTS_PACKED, queued),
+	MUTANT(LANES_UNORDERED, queued_lanes),
 	MUTANT(MOVES_AT_ONCE, lanes), MUTANT(BUFFER_BY_TURN, lanes), MUTANT(WORKER_LANES_SHARE, lanes),
 	MUTANT(RESULTS_SHARED, lanes), MUTANT(TURN_OF_LANE, lanes),
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
@@ -243,13 +289,53 @@ static const struct remote_mutant mutants[] = {
 
 _Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");
 
+/*
+ * Without a fault, passes in the order of streams have the bits of the local worker, for workers with unequal
+ * heads, all keys, latents, and after the loss of a worker. Faults of the code that both orders share are
+ * noticed in this order, too.
+ */
+static void by_stream(struct cairn_test *t)
+{
+	static const struct rig_shape shapes[] = {
+		{ .workers = 3, .kv_heads = 4, .group = 2, .layers = 2, .window = 6, .by_stream = 1 },
+		{ .workers = 2, .kv_heads = 3, .group = 1, .layers = 3, .all = 1, .by_stream = 1 },
+		{ .workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .latent = 1, .by_stream = 1 },
+	};
+	static const struct rig_shape lost = {
+		.workers = 1, .kv_heads = 2, .group = 1, .layers = 2, .spares = 1, .by_stream = 1,
+	};
+	static const int faults[] = {
+		FAULT_NEVER_APPENDS, FAULT_WINDOW_IGNORED, FAULT_NO_MOVES, FAULT_HEADS_SHIFTED,
+		FAULT_NUMBER_OF_TURN_BEFORE, FAULT_PADDING_KEPT,
+	};
+	const struct sodium *s;
+
+	rig_table = make_table;
+	if (sodium_load(&s))
+		return cairn_skip(t, "%s", cairn_last_error());
+	if (!EXPECT(t, !queued_lanes(t)))
+		cairn_note(t, "lanes: %s", cairn_last_error());
+	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
+		if (!EXPECT(t, !differs(t, &shapes[i], 0)))
+			cairn_note(t, "shape %zu: %s", i, cairn_last_error());
+	if (!EXPECT(t, !differs(t, &lost, 1)))
+		cairn_note(t, "after a loss: %s", cairn_last_error());
+	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
+		cairn_remote_fault = faults[i];
+		if (!EXPECT(t, queued(t)))
+			cairn_note(t, "fault %d is not noticed", faults[i]);
+	}
+	cairn_remote_fault = FAULT_NONE;
+}
+
 static void noticed(struct cairn_test *t)
 {
+	rig_table = make_table;
 	all_noticed(t, mutants, ARRAY_SIZE(mutants));
 }
 
 static const struct cairn_unit units[] = {
-	{ "noticed", noticed },
+	{ "noticed", noticed }, { "by_stream", by_stream },
 };
 
 const struct cairn_family cairn_remote_mutants_family = {

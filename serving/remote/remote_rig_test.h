@@ -37,6 +37,7 @@ struct rig_shape {
 	int latent;			/* then kv_heads is 1 */
 	int spares, join_ms;
 	int32_t lanes;			/* 0: 1 */
+	int by_stream;			/* the table acts as a device's; mutants alone can do so (share.h) */
 	int journal;
 	uint64_t weights;		/* the lead's digest of them */
 };
@@ -75,6 +76,8 @@ struct rig {
 	int num_workers;
 	struct rig_request requests[RIG_REQUESTS];
 	uint8_t taken[RIG_PAGES];
+	int num_passes;
+	void *streams[CAIRN_MAX_LANES];	/* of lanes */
 	/* a pass */
 	int32_t qo_indptr[RIG_REQUESTS + 1], kv_indptr[RIG_REQUESTS + 1], last_page_len[RIG_REQUESTS];
 	int32_t kv_indices[RIG_REQUESTS * RIG_CONTEXT], moves[RIG_REQUESTS][2];
@@ -88,6 +91,9 @@ struct rig {
 	uint16_t *want, *fewer, *got;
 	float *want_lse, *fewer_lse, *got_lse;
 };
+
+/* Changes the table of a rig; NULL: none does. */
+static void (*rig_table)(const struct rig_shape *shape, struct cairn_impl *impl);
 
 static inline void *rig_work(void *arg)
 {
@@ -120,6 +126,8 @@ static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struc
 	r->shape = *shape;
 	if (open_table(t, "cpu", &r->impl))
 		return -1;
+	if (rig_table)
+		rig_table(shape, &r->impl);
 	ret = cairn_lead_create(&r->lead, &o);
 	if (ret == -EOPNOTSUPP)
 		cairn_skip(t, "%s", cairn_last_error());
@@ -183,7 +191,8 @@ static inline void rig_make_model(struct rig *r)
 
 static inline struct cairn_remote_limits rig_limits(void)
 {
-	return (struct cairn_remote_limits){ RIG_ROWS, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES, RIG_PAGE, 1 };
+	return (struct cairn_remote_limits){ RIG_ROWS + RIG_PADDING, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES,
+					     RIG_PAGE, 1 };
 }
 
 /* Returns 0, or the error of attn_remote, whose text is the last error. rejoin_ms: of the workers */
@@ -210,6 +219,9 @@ static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struc
 	if (!EXPECT(t, r->impl.stream_create(&r->stream) == 0) ||
 	    !EXPECT(t, cairn_kv_store_create(&r->kv, &r->m, RIG_PAGES, RIG_PAGE) == 0))
 		return -1;
+	for (int i = 0; i < CAIRN_MAX_LANES; i++)
+		if (!EXPECT(t, r->impl.stream_create(&r->streams[i]) == 0))
+			return -1;
 	for (int i = 0; i < 2; i++) {
 		r->stripes[i] = shape->all ? 0 : shape->workers < shape->kv_heads ? 1 :
 				(shape->workers + (i ? 0 : shape->kv_heads - 1)) / shape->kv_heads;
@@ -241,6 +253,9 @@ static inline void rig_close(struct rig *r)
 		cairn_kv_store_destroy(&r->kv, &r->m);
 	if (r->stream)
 		r->impl.stream_destroy(r->stream);
+	for (int i = 0; i < CAIRN_MAX_LANES; i++)
+		if (r->streams[i])
+			r->impl.stream_destroy(r->streams[i]);
 	free(r->qkv);
 	free(r->want);
 	free(r->want_lse);
@@ -403,6 +418,30 @@ static inline int rig_layer(const struct cairn_attn_link *link, const struct cai
 	return link->receive(link->ctx, rows->layer, o, link->previous ? lse : NULL, stream);
 }
 
+static inline int rig_wait(const struct rig *r, void *stream)
+{
+	return r->impl.stream_sync(stream);
+}
+
+/* As rig_layer(); results that the link keeps in its own memory are read there. */
+static inline int rig_layer_in_place(const struct rig *r, const struct cairn_attn_link *link,
+				     const struct cairn_attn_rows *rows)
+{
+	const size_t num = (size_t)rows->num_rows;
+	float *lse = r->got_lse;
+	void *o = r->got;
+
+	if (link->states)
+		link->states(link->ctx, &o, &lse);
+	CAIRN_TRY(rig_layer(link, rows, o, lse, r->stream));
+	CAIRN_TRY(rig_wait(r, r->stream));
+	if (!link->states)
+		return 0;
+	memcpy(r->got, o, num * (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
+	memcpy(r->got_lse, lse, num * (size_t)r->m.config.num_attention_heads * sizeof(*lse));
+	return 0;
+}
+
 /*
  * Compares the results of one row, head and stripe. Rows of padding must have no result, nor must the stripes
  * that a head does not have. Returns how many numbers differ.
@@ -443,8 +482,10 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 {
 	struct cairn_attn_past past[RIG_WORKERS];
 	const int32_t padding = (int32_t)(cairn_rand(t) % (RIG_PADDING + 1));
+	const struct cairn_attn_link *link;
 	struct cairn_batch b = { 0 };
 	int64_t bad = 0;
+	int32_t lane;
 	int moved;
 
 	rig_plan(t, r);
@@ -455,23 +496,28 @@ static inline int64_t rig_pass(struct cairn_test *t, struct rig *r)
 		.kv_indices = r->kv_indices, .kv_last_page_len = r->last_page_len, .num_rows = r->p.num_rows,
 		.batch = r->p.batch, .max_qo_len = RIG_ROWS, .max_kv_len = RIG_CONTEXT,
 	};
-	CAIRN_TRY(cairn_attn_remote_begin(r->remote, 0, &r->p));
+	lane = r->shape.lanes ? r->num_passes++ % r->shape.lanes : 0;
+	link = cairn_attn_remote_link(r->remote, lane);
+	CAIRN_TRY(cairn_attn_remote_begin(r->remote, lane, &r->p));
 	for (int32_t layer = 0; layer < r->shape.layers; layer++) {
 		struct cairn_attn_rows rows = rig_rows(t, r, layer, r->p.num_rows + padding);
 
 		memset(r->got, 0x7f, (size_t)(r->shape.all ? 1 : r->stripes[0]) * (size_t)rows.num_rows *
 		       (size_t)r->m.dims[CAIRN_D_ATTN] * sizeof(*r->got));
-		CAIRN_TRY(rig_layer(cairn_attn_remote_link(r->remote, 0), &rows, r->got, r->got_lse,
-				    r->stream));
+		CAIRN_TRY(layer % 2 ? rig_layer(link, &rows, r->got, r->got_lse, r->stream) :
+			  rig_layer_in_place(r, link, &rows));
+		CAIRN_TRY(rig_wait(r, r->stream));
 		rows.num_rows = r->p.num_rows;
 		for (int i = 0; i < 1 + (r->stripes[1] != r->stripes[0]); i++) {
 			rig_past(r, past, r->stripes[i]);
 			EXPECT(t, cairn_attn_local_begin(r->locals[i], &b, past, r->stream, &moved) == 0);
 			EXPECT(t, rig_layer(cairn_attn_local_link(r->locals[i]), &rows, i ? r->fewer :
 					    r->want, i ? r->fewer_lse : r->want_lse, r->stream) == 0);
+			EXPECT(t, rig_wait(r, r->stream) == 0);
 		}
 		bad += rig_compare(r, r->p.num_rows, r->p.num_rows + padding);
 	}
+	CAIRN_TRY(cairn_attn_remote_finish(r->remote, lane, r->stream));
 	return bad;
 }
 

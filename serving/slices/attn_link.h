@@ -51,6 +51,12 @@ struct cairn_attn_link {
 	 */
 	int (*receive)(void *ctx, int32_t layer, void *o, float *lse, void *stream);
 	void *ctx;
+	/*
+	 * NULL, or, with `previous`, gives memory of the link for previous + 1 results of the largest pass. A
+	 * pass that has its states there, the own one last, saves a copy: receive() finds its results in
+	 * place.
+	 */
+	void (*states)(void *ctx, void **o, float **lse);
 };
 
 #endif

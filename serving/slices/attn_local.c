@@ -312,6 +312,12 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 				 CAIRN_COPY_ON_DEVICE, stream) : 0;
 }
 
+void cairn_attn_local_results(const struct cairn_attn_local *w, const void **o, const float **lse)
+{
+	*o = w->o;
+	*lse = w->lse;
+}
+
 const struct cairn_attn_link *cairn_attn_local_link(struct cairn_attn_local *w)
 {
 	return &w->link;
@@ -352,7 +358,7 @@ int cairn_attn_local_create(struct cairn_attn_local **out, const struct cairn_mo
 	w = calloc(1, sizeof(*w));
 	if (!w)
 		return cairn_error(ENOMEM, "attn_local: no memory");
-	w->link = (struct cairn_attn_link){ previous, send_q, send_kv, receive, w };
+	w->link = (struct cairn_attn_link){ previous, send_q, send_kv, receive, w, NULL };
 	w->m = m;
 	w->kv = kv;
 	w->max_rows = max_rows;

@@ -46,6 +46,8 @@ void cairn_attn_local_destroy(struct cairn_attn_local *w);	/* NULL is legal */
  */
 int cairn_attn_local_begin(struct cairn_attn_local *w, const struct cairn_batch *b,
 			   const struct cairn_attn_past *past, void *stream, int *moved);
+/* Where send_q, or without `previous` send_kv, leaves the results that receive copies; *lse: NULL without. */
+void cairn_attn_local_results(const struct cairn_attn_local *w, const void **o, const float **lse);
 /* The link is valid as long as the worker. */
 const struct cairn_attn_link *cairn_attn_local_link(struct cairn_attn_local *w);
 

@@ -173,16 +173,24 @@ static int64_t state_bytes(const struct cairn_model *m, int32_t num_rows)
 	return (int64_t)num_rows * m->dims[CAIRN_D_ATTN] * (int64_t)cairn_dtype_bytes(m->dtype);
 }
 
-/* The result for the pass's own keys lies behind those of the stripes. */
-static char *own_o(const struct sliced_pass *p)
+/* Returns where the states are: in the link's memory if it has some. */
+static void *states_of(const struct sliced_pass *p, float **lse)
 {
-	return (char *)p->s->o.at + p->link->previous * state_bytes(p->w.m, p->w.b->num_rows);
+	void *o = p->s->o.at;
+
+	*lse = p->s->lse.at;
+	if (p->link->states)
+		p->link->states(p->link->ctx, &o, lse);
+	return o;
 }
 
-static float *own_lse(const struct sliced_pass *p)
+/* The result for the pass's own keys lies behind those of the stripes. */
+static char *own_state(const struct sliced_pass *p, float **lse)
 {
-	return (float *)p->s->lse.at + (int64_t)p->link->previous * p->w.b->num_rows *
-	       p->w.m->config.num_attention_heads;
+	char *o = states_of(p, lse);
+
+	*lse += (int64_t)p->link->previous * p->w.b->num_rows * p->w.m->config.num_attention_heads;
+	return o + p->link->previous * state_bytes(p->w.m, p->w.b->num_rows);
 }
 
 /* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
@@ -192,8 +200,10 @@ static int attend_own_heads(struct sliced_pass *p, const struct cairn_attn_rows 
 	const struct cairn_model_config *c = &m->config;
 	const struct cairn_batch *b = p->w.b;
 	struct cairn_sliced *s = p->s;
+	float *lse;
+	void *o = own_state(p, &lse);
 	struct cairn_attn_dense_args args = {
-		.size = sizeof(args), .out = own_o(p), .lse = own_lse(p),
+		.size = sizeof(args), .out = o, .lse = lse,
 		.q = rows->q, .k = rows->k, .v = rows->v, .qo_indptr = b->qo_indptr,
 		.kv_indptr = b->qo_indptr, .workspace = s->own.at, .workspace_bytes = s->own.bytes,
 		.q_stride = rows->q_stride, .k_stride = rows->kv_stride, .v_stride = rows->kv_stride,
@@ -232,8 +242,10 @@ static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_row
 {
 	const struct cairn_model *m = p->w.m;
 	const struct cairn_latent_config *l = &m->config.latent;
+	float *lse;
+	void *o = own_state(p, &lse);
 	struct cairn_mla_paged_args args = {
-		.size = sizeof(args), .out = own_o(p), .lse = own_lse(p), .q = rows->q,
+		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q,
 		.w_kv_b = cairn_model_weight(m, rows->layer, CAIRN_W_KV_B), .qo_indptr = p->w.b->qo_indptr,
 		.kv = own_latents(p), .workspace = p->s->own.at, .workspace_bytes = p->s->own.bytes,
 		.nnz_qo = rows->num_rows, .max_qo_len = p->w.b->max_qo_len,
@@ -277,15 +289,17 @@ static int merge(struct sliced_pass *p, const struct cairn_graph_op *attn)
 	const struct cairn_model *m = p->w.m;
 	const int32_t rows = p->w.b->num_rows, heads = m->config.num_attention_heads;
 	void *out = forward_at(&p->w, attn->out[0]);
+	float *lse;
+	void *o = states_of(p, &lse);
 	struct cairn_attn_merge_args args = {
-		.size = sizeof(args), .out = out, .o = p->s->o.at, .lse = p->s->lse.at,
+		.size = sizeof(args), .out = out, .o = o, .lse = lse,
 		.num_states = p->link->previous + 1, .rows = rows, .num_heads = heads,
 		.head_dim = m->dims[CAIRN_D_ATTN] / heads, .dtype = m->dtype, .out_dtype = m->dtype,
 	};
 
 	if (!p->link->previous)
 		return p->link->receive(p->link->ctx, attn->layer, out, NULL, p->w.stream);
-	CAIRN_TRY(p->link->receive(p->link->ctx, attn->layer, p->s->o.at, p->s->lse.at, p->w.stream));
+	CAIRN_TRY(p->link->receive(p->link->ctx, attn->layer, o, lse, p->w.stream));
 	return CAIRN_TABLE(m->impl, attn_merge, &args, p->w.stream);
 }
 
@@ -435,9 +449,12 @@ static int reserve_states(struct sliced_pass *p, int *moved)
 	const size_t rows = (size_t)s->scratch->max_rows * (size_t)(p->link->previous + 1);
 	size_t most = 0;
 
-	CAIRN_TRY(forward_reserve(m->impl, &s->o, rows * (size_t)state_bytes(m, 1), p->w.stream, moved));
-	CAIRN_TRY(forward_reserve(m->impl, &s->lse, rows * (size_t)m->config.num_attention_heads *
-				  sizeof(float), p->w.stream, moved));
+	if (!p->link->states) {
+		CAIRN_TRY(forward_reserve(m->impl, &s->o, rows * (size_t)state_bytes(m, 1), p->w.stream,
+					  moved));
+		CAIRN_TRY(forward_reserve(m->impl, &s->lse, rows * (size_t)m->config.num_attention_heads *
+					  sizeof(float), p->w.stream, moved));
+	}
 	if (cairn_model_is_latent(m))
 		CAIRN_TRY(reserve_latents(p, moved));
 	for (int32_t i = 0; i + 1 < s->slices->num_slices; i++) {

@@ -12,6 +12,7 @@
 
 #include <stdio.h>
 
+#include "primitives/base/dtype.h"
 #include "serving/nano/nano_test.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced_impl.h"
@@ -42,6 +43,8 @@ struct slicer {
 	int (*bend_result)(struct slicer *x, void *o, float *lse, void *stream);
 	void (*bend_past)(struct all_past *past);
 	int32_t num_rows;			/* of the last pass */
+	/* with one stripe, the link has memory for the states (attn_link.h) */
+	void *states_o, *states_lse;
 };
 
 static inline int slicer_send(struct slicer *x, const struct cairn_attn_rows *rows, int of_kv, void *stream)
@@ -109,6 +112,26 @@ static inline int slicer_receive(void *ctx, int32_t layer, void *o, float *lse, 
 	return x->bend_result ? x->bend_result(x, o, lse, stream) : 0;
 }
 
+static inline void slicer_states(void *ctx, void **o, float **lse)
+{
+	const struct slicer *x = ctx;
+
+	*o = x->states_o;
+	*lse = x->states_lse;
+}
+
+/* Returns 0 or an error. */
+static inline int give_states(struct slicer *x)
+{
+	const size_t rows = 2 * (size_t)x->scratch->max_rows;
+
+	x->link.states = slicer_states;
+	CAIRN_TRY(x->m->impl->mem_alloc(&x->states_lse, rows * sizeof(float) *
+					(size_t)x->m->config.num_attention_heads));
+	return x->m->impl->mem_alloc(&x->states_o, rows * (size_t)x->m->dims[CAIRN_D_ATTN] *
+				     cairn_dtype_bytes(x->m->dtype));
+}
+
 static inline struct cairn_pass_sizes slice_sizes(const struct cairn_model *m)
 {
 	struct cairn_pass_sizes sizes = forward_sizes(m, 1, 1);
@@ -144,11 +167,13 @@ static inline int open_slicer(struct cairn_test *t, struct slicer *x, const stru
 			      enum cairn_sliced_form form, int previous)
 {
 	*x = (struct slicer){ .m = m, .scratch = scratch };
-	x->link = (struct cairn_attn_link){ previous, slicer_send_q, slicer_send_kv, slicer_receive, x };
+	x->link = (struct cairn_attn_link){ previous, slicer_send_q, slicer_send_kv, slicer_receive, x,
+					    NULL };
 	if (!EXPECT(t, written_slices(&x->slices, m) == 0) ||
 	    !EXPECT(t, cairn_sliced_create(&x->sliced, scratch, x->slices, form) == 0) ||
 	    !EXPECT(t, cairn_attn_local_create(&x->local, m, kv, scratch->max_rows, previous) == 0) ||
-	    !EXPECT(t, m->impl->mem_alloc(&x->room, sizeof(*x->dev)) == 0)) {
+	    !EXPECT(t, m->impl->mem_alloc(&x->room, sizeof(*x->dev)) == 0) ||
+	    (previous == 1 && !EXPECT(t, give_states(x) == 0))) {
 		cairn_note(t, "%s", cairn_last_error());
 		return -1;
 	}
@@ -160,6 +185,10 @@ static inline void close_slicer(struct slicer *x)
 {
 	if (x->room)
 		x->m->impl->mem_free(x->room);
+	if (x->states_o)
+		x->m->impl->mem_free(x->states_o);
+	if (x->states_lse)
+		x->m->impl->mem_free(x->states_lse);
 	cairn_attn_local_destroy(x->local);
 	cairn_sliced_destroy(x->sliced);
 	cairn_slices_destroy(x->slices);

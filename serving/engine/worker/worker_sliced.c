@@ -99,6 +99,15 @@ void worker_sliced_take_copies(struct cairn_worker *w)
 	first->num_copies = 0;
 }
 
+/*
+ * Returns whether calls of the link only enqueue. Then the whole pass of a lane is enqueued at once: its
+ * stream waits for results, and those of other lanes go on meanwhile. Only its end is left to a turn.
+ */
+static int is_queued(const struct cairn_worker *w)
+{
+	return w->remote && cairn_share_by_stream(w->impl);
+}
+
 /* The attention worker gets this pass's batch; room for it has been made. */
 int worker_sliced_forward(struct cairn_worker *w)
 {
@@ -106,9 +115,11 @@ int worker_sliced_forward(struct cairn_worker *w)
 
 	CAIRN_TRY(w->remote ? begin_remote(w) :
 		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
-	return worker_has_lanes(w) ? cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream,
-							&w->slices_left) :
-	       cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
+	if (worker_has_lanes(w) && !is_queued(w))
+		return cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream, &w->slices_left);
+	CAIRN_TRY(cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream));
+	w->slices_left = worker_has_lanes(w);
+	return w->remote && !w->slices_left ? cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream) : 0;
 }
 
 int cairn_worker_turn(struct cairn_worker *w, int *under_way)
@@ -121,9 +132,14 @@ int cairn_worker_turn(struct cairn_worker *w, int *under_way)
 	if (!w->slices_left)
 		return 0;
 	cairn_attn_remote_stats(w->remote, &before);
-	CAIRN_TRY(cairn_sliced_turn(w->sliced, &w->slices_left));
-	if (!w->slices_left)
+	if (is_queued(w))
+		w->slices_left = 0;
+	else
+		CAIRN_TRY(cairn_sliced_turn(w->sliced, &w->slices_left));
+	if (!w->slices_left) {		/* a pass that is lost must not draw */
+		CAIRN_TRY(cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream));
 		CAIRN_TRY(worker_end_pass(w));
+	}
 	cairn_attn_remote_stats(w->remote, &after);
 	first->stats.turns++;
 	first->stats.turn_rows += w->batch.num_rows;

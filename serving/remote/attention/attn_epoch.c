@@ -2,7 +2,7 @@
 /*
  * attn_epoch - a worker's memory, transport and thread of one epoch (attn_epoch.h)
  *
- * attn_local does the arithmetic. The same host memory serves the table and the transport. The weights of
+ * attn_local does the arithmetic. The same memory serves the table and the transport. The weights of
  * latent attention are put into the model's memory before the first signal, which therefore implies them.
  */
 #include "serving/remote/attention/attn_epoch_impl.h"
@@ -17,33 +17,56 @@
 
 /* ---- creation ---- */
 
+static int memory_kind(const struct cairn_attn_epoch *e)
+{
+	return e->table->features & CAIRN_TRANSPORT_DEVICE_PUT ? CAIRN_MEMORY_DEVICE : CAIRN_MEMORY_HOST;
+}
+
 static int make_buffer(struct cairn_attn_epoch *e, char **buffer, size_t bytes, struct cairn_region **r)
 {
-	*buffer = calloc(1, bytes);
+	void *p = NULL;
+
+	if (e->by_stream)
+		CAIRN_TRY(CAIRN_TABLE(e->model.impl, mem_alloc, &p, cairn_share_granules(bytes)));
+	else
+		p = calloc(1, bytes);
+	*buffer = p;
 	if (!*buffer)
 		return cairn_error(ENOMEM, "no memory for a buffer of %zu bytes", bytes);
-	return e->table->region_register(e->t, *buffer, bytes, CAIRN_MEMORY_HOST, r);
+	return e->table->region_register(e->t, *buffer, bytes, memory_kind(e), r);
+}
+
+static void free_buffer(const struct cairn_attn_epoch *e, char *buffer)
+{
+	if (buffer && e->by_stream)
+		e->model.impl->mem_free(buffer);
+	else
+		free(buffer);
 }
 
 static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .device = e->address, .gpu = -1 };
+	const char *name = e->by_stream ? cairn_share_streams_over : "tcp";
+	const struct cairn_transport_options o = {
+		.size = sizeof(o), .device = e->address, .gpu = e->by_stream ? CAIRN_GPU_OF_THREAD : -1,
+	};
 	const size_t lanes = (size_t)e->num_lanes;
 
 	e->table = cairn_transport_get((int)e->a.transport);
-	if (!e->table || strcmp(e->table->name, "tcp"))
-		return cairn_error(EOPNOTSUPP, "transport %u: only tcp carries host memory between processes",
-				   e->a.transport);
+	if (!e->table || strcmp(e->table->name, name))
+		return cairn_error(EOPNOTSUPP, "transport %u: attention workers with table %s need %s",
+				   e->a.transport, e->model.impl->name, name);
 	CAIRN_TRY(e->table->open(&o, &e->t));
 	CAIRN_TRY(make_buffer(e, &e->q, lanes * e->sizes.q_bytes, &e->q_region));
 	CAIRN_TRY(make_buffer(e, &e->pages, 2 * lanes * e->sizes.kv_bytes, &e->kv_region));
-	CAIRN_TRY(make_buffer(e, &e->result, lanes * e->sizes.result_bytes, &e->result_region));
+	if (!e->by_stream)	/* which puts results from where they are */
+		CAIRN_TRY(make_buffer(e, &e->result, lanes * e->sizes.result_bytes, &e->result_region));
 	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
 	CAIRN_TRY(e->table->channel_address(e->c, &blob->channel));
 	CAIRN_TRY(e->table->region_key(e->q_region, &blob->q));
 	CAIRN_TRY(e->table->region_key(e->kv_region, &blob->kv));
 	if (e->model.bytes) {
-		CAIRN_TRY(e->table->region_register(e->t, e->model.base, e->model.bytes, CAIRN_MEMORY_HOST,
+		CAIRN_TRY(e->table->region_register(e->t, e->model.base, e->model.bytes, memory_kind(e),
 						    &e->weights_region));
 		CAIRN_TRY(e->table->region_key(e->weights_region, &blob->weights));
 	}
@@ -63,8 +86,10 @@ static int make_lane(struct cairn_attn_epoch *e, int32_t index)
 	struct attn_lane *l = &e->lanes[index];
 
 	l->index = index;
+	l->stream = e->stream;
 	CAIRN_TRY(cairn_attn_local_create(&l->local, &e->model, &e->kv, a->max_rows, a->previous));
-	return cairn_lists_create(&l->lists, a);
+	CAIRN_TRY(cairn_lists_create(&l->lists, a));
+	return e->by_stream ? attn_queue_create(e, l) : 0;
 }
 
 static int make_share(struct cairn_attn_epoch *e)
@@ -73,9 +98,9 @@ static int make_share(struct cairn_attn_epoch *e)
 	const struct cairn_control_assign *a = &e->a;
 	const int32_t pages = cairn_stripe_pages(a->num_pages, a->stripe, a->stripes);
 
-	if (!(impl->flags & CAIRN_IMPL_HOST_MEM))
-		return cairn_error(EOPNOTSUPP, "%s: attention workers need a table with host memory so far",
-				   impl->name);
+	if (e->by_stream && a->stripes > 1)
+		return cairn_error(EOPNOTSUPP, "%s: more attention workers than heads need a table with host "
+				   "memory so far", impl->name);
 	CAIRN_TRY(cairn_share_model(&e->model, impl, a, e->scales));
 	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, pages, a->page_size));
 	/* what no pass has written must be numbers, as rows of padding may read it */
@@ -84,7 +109,7 @@ static int make_share(struct cairn_attn_epoch *e)
 			      e->stream));
 	for (int32_t i = 0; i < e->num_lanes; i++)
 		CAIRN_TRY(make_lane(e, i));
-	return 0;
+	return CAIRN_TABLE(impl, stream_sync, e->stream);
 }
 
 /* ---- the thread ---- */
@@ -126,8 +151,10 @@ static void *run(void *arg)
 	int ret = prepare(e);
 
 	while (!ret && has_work(e))
-		ret = attn_epoch_turn(e);
+		ret = e->by_stream ? attn_queue_plan(e) : attn_epoch_turn(e);
 	cairn_epoch_ended(&e->life, ret);
+	if (e->by_stream)
+		attn_queue_stop(e);
 	return NULL;
 }
 
@@ -146,6 +173,8 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 	e->sizes = cairn_share_sizes(assign);
 	e->num_lanes = assign->lanes ? (int32_t)assign->lanes : 1;
 	e->model.impl = impl;
+	e->by_stream = cairn_share_by_stream(impl);
+	e->last_lane = -1;
 	snprintf(e->address, sizeof(e->address), "%s", address);
 	e->scales = malloc(assign->num_bytes + 1);
 	if (e->scales)
@@ -175,6 +204,7 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 		free(e->plans[i].bytes);
 	for (int i = 0; i < CAIRN_MAX_LANES; i++) {
 		free(e->lanes[i].plan.bytes);
+		attn_queue_destroy(e, &e->lanes[i]);
 		cairn_lists_free(&e->lanes[i].lists);
 		cairn_attn_local_destroy(e->lanes[i].local);
 	}
@@ -182,12 +212,12 @@ void cairn_attn_epoch_destroy(struct cairn_attn_epoch *e)
 		e->model.impl->stream_destroy(e->stream);
 	if (e->kv.base)
 		cairn_kv_store_destroy(&e->kv, &e->model);
-	cairn_share_model_free(&e->model);
 	free(e->scales);
-	free(e->q);
-	free(e->pages);
-	free(e->result);
+	free_buffer(e, e->q);
+	free_buffer(e, e->pages);
+	free_buffer(e, e->result);
 	free(e->relay.page);
+	cairn_share_model_free(&e->model);
 	free(e);
 }
 

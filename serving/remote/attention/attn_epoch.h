@@ -14,6 +14,9 @@
  * All calls but destroy return at once, so the main thread keeps sending heartbeats whatever the epoch's
  * thread does. That thread also ends when the model worker closes its end of the transport. This is not a
  * failure: the lead decides what follows.
+ *
+ * With a table of a device (cairn_share_by_stream()), the thread only enqueues: a plan's layers go to the
+ * stream of its lane as soon as the plan is there, each behind a wait for its Q (attn_queue.c).
  */
 #ifndef CAIRN_REMOTE_ATTN_EPOCH_H
 #define CAIRN_REMOTE_ATTN_EPOCH_H
@@ -27,6 +30,9 @@
 #ifndef CAIRN_EPOCH_LAYER_MS			/* shorter for mutants */
 #define CAIRN_EPOCH_LAYER_MS	60000		/* for what a pass under way must send next */
 #endif
+#ifndef CAIRN_EPOCH_STREAM_MS
+#define CAIRN_EPOCH_STREAM_MS	20000		/* the same, for a kernel that waits */
+#endif
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
 /*
@@ -39,6 +45,8 @@
 #define CAIRN_TURN_SLOTS	(CAIRN_MAX_LANES + 1)
 enum { CAIRN_SLOT_KV, CAIRN_SLOT_Q };
 enum { CAIRN_SLOT_RESULT };
+/* In the order of streams: + the lane, at either end. */
+enum { CAIRN_SLOT_LANE_Q = 16, CAIRN_SLOT_LANE_KV = 20, CAIRN_SLOT_LANE_RESULT = 24 };
 
 /* The addresses that the ends exchange, of the channel and of the buffers. */
 struct cairn_attn_blob {

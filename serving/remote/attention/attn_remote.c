@@ -37,9 +37,12 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 	const int32_t heads = cairn_share_heads(&m->config);
 	const int32_t stripes = cairn_most_stripes(heads, r->num_peers);
 
-	if (!(m->impl->flags & CAIRN_IMPL_HOST_MEM))
-		return cairn_error(EOPNOTSUPP, "attention_workers: %s: need a table with host memory so far",
-				   m->impl->name);
+	if (!r->table)
+		return cairn_error(EOPNOTSUPP, "attention_workers: %s: this build has no transport %s",
+				   m->impl->name, cairn_share_streams_over);
+	if (r->by_stream && stripes > 1)
+		return cairn_error(EOPNOTSUPP, "attention_workers: %s: more than the %d heads of keys need a "
+				   "table with host memory so far", m->impl->name, heads);
 	if (stripes > CAIRN_ATTN_STRIPES || stripes > r->limits.num_pages)
 		return cairn_error(EINVAL, "attention_workers: %d are too many to divide %d pages and %d "
 				   "heads of keys", r->num_peers, r->limits.num_pages, heads);
@@ -66,6 +69,8 @@ static int make_peer(struct cairn_attn_remote *r, int32_t i)
 				     r->num_peers, i));
 	p->sizes = cairn_share_sizes(&p->a);
 	p->r = r;
+	if (r->by_stream)
+		return 0;
 	if (p->a.stripes > 1)
 		p->relay.page = calloc(1, p->sizes.page_bytes);
 	p->q = calloc(lanes, p->sizes.q_bytes);
@@ -93,15 +98,16 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
 		r->lanes[i] = (struct remote_lane){ .r = r, .index = i,
 					     .link = { previous ? stripes : 0, send_q, send_kv, receive,
-						       &r->lanes[i] } };
+						       &r->lanes[i], NULL } };
 	r->lead = lead;
 	r->m = m;
 	r->limits = *limits;
 	r->limits.lanes = limits->lanes ? limits->lanes : 1;
 	r->element = cairn_dtype_bytes(m->dtype);
 	r->num_peers = num;
+	r->by_stream = cairn_share_by_stream(m->impl);
 	for (int i = 0; cairn_transport_get(i); i++) {
-		if (!strcmp(cairn_transport_get(i)->name, "tcp")) {
+		if (!strcmp(cairn_transport_get(i)->name, r->by_stream ? cairn_share_streams_over : "tcp")) {
 			r->table = cairn_transport_get(i);
 			r->transport = (uint32_t)i;
 		}
@@ -114,6 +120,11 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	}
 	for (int32_t i = 0; i < num && !ret; i++)
 		ret = make_peer(r, i);
+	if (!ret)
+		ret = attn_stream_create(r);
+	if (!ret && journal_bytes && r->by_stream)
+		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s: needs a table with host memory so far",
+				  m->impl->name);
 	if (!ret && journal_bytes && cairn_model_is_latent(m))
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: latent attention (kv_lora_rank) has none so far");
 	if (!ret && journal_bytes)
@@ -132,6 +143,7 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 	if (!r)
 		return;
 	attn_remote_close(r);
+	attn_stream_destroy(r);
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		free(r->peers[i].scales);
 		free(r->peers[i].q);
@@ -153,11 +165,6 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 static uint64_t number_of(const struct cairn_attn_remote *r, const struct remote_lane *l)
 {
 	return cairn_share_number(r->epoch, l->turn);
-}
-
-static int lost(const struct cairn_attn_remote *r)
-{
-	return cairn_attn_remote_lost(r) ? cairn_lead_why(r->lead) : 0;
 }
 
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r)
@@ -207,7 +214,7 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const str
 	struct cairn_control_plan head = { .pass = r->pass + 1, .lane = (uint32_t)lane,
 					   .num_bytes = (uint32_t)cairn_remote_pass_bytes(p) };
 
-	CAIRN_TRY(lost(r));
+	CAIRN_TRY(attn_remote_is_lost(r));
 	if (r->journal && !r->is_restoring)
 		CAIRN_TRY(cairn_journal_begin(r->journal, lane, p));
 	if (head.num_bytes > r->plan_bytes) {
@@ -308,7 +315,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	const size_t lane = (size_t)l->index;
 
 	(void)stream;
-	CAIRN_TRY(lost(r));
+	CAIRN_TRY(attn_remote_is_lost(r));
 	if (rows->num_rows < l->p.num_rows)
 		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
 				   l->p.num_rows);
@@ -382,7 +389,7 @@ static int await(struct cairn_attn_remote *r, int32_t i, uint32_t slot, uint64_t
 		ret = r->table->wait(r->peers[i].c, slot, number, LOOK_MS, found);
 		if (ret != -ETIMEDOUT)
 			break;
-		CAIRN_TRY(lost(r));
+		CAIRN_TRY(attn_remote_is_lost(r));
 	} while (cairn_clock_ns() < until);
 	r->stats.wait_ns += cairn_clock_ns() - begin;
 	return attn_remote_blame(r, i, ret);

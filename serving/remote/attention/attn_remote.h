@@ -15,15 +15,20 @@
  *
  * With several lanes, the passes of several batches are under way: while the workers attend for one, the
  * caller computes another. A lane has one pass at a time. In each layer, passes must send in the order in
- * which they began; a pass that has begun later never overtakes. Then the workers carry plans out as if one
- * came after the other, layer by layer, and what a plan says about pages needs to hold in this order only.
+ * which they began; a pass that has begun later never overtakes (on a device, workers see to this). Then the
+ * workers carry plans out as if one came after the other, layer by layer, and what a plan says about pages
+ * needs to hold in this order only.
  *
  * When a worker is lost, every call returns -ECONNRESET and cairn_attn_remote_lost() returns 1, until
  * restart() has begun a new epoch with a complete set of workers. Their caches are empty, so the caller must
  * compute again all keys that it still needs. With a journal, they hold the keys of all passes that have
  * ended, and the caller must only begin the others again, in their order and with their copies of pages.
  *
- * The table must have host memory (CAIRN_IMPL_HOST_MEM); calls of the link wait.
+ * With a table whose memory is host memory, calls of the link wait. With one of a device they only enqueue,
+ * on the stream of the pass: puts into the workers' memory, and waits for their results
+ * (attn_remote_stream.c). A loss then shows in finish(), which the caller makes before it uses what the pass
+ * has computed. There are no stripes and no journal so far.
+ *
  * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.
  */
 #ifndef CAIRN_ATTN_REMOTE_H
@@ -61,6 +66,11 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
  */
 int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p);
 const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane);
+/*
+ * Waits until the pass has ended, whose last result the lane has received on this stream. Returns at once if
+ * calls of the link wait.
+ */
+int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *stream);
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
 /* Begins a new epoch; tries again while workers are lost, but a few times at most. */
 int cairn_attn_remote_restart(struct cairn_attn_remote *r);

@@ -20,9 +20,12 @@
 
 void attn_remote_close(struct cairn_attn_remote *r)
 {
+	attn_stream_end(r);
 	if (r->t)
 		r->table->close(r->t);
 	r->t = NULL;
+	for (int32_t i = 0; i < r->num_peers; i++)
+		r->peers[i].c = NULL;
 }
 
 static int open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_attn_blob *blob)
@@ -31,6 +34,11 @@ static int open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct 
 	const size_t lanes = (size_t)r->limits.lanes;
 
 	*blob = (struct cairn_attn_blob){ 0 };
+	if (r->by_stream) {
+		CAIRN_TRY(t->channel_create(r->t, &p->c));
+		CAIRN_TRY(t->channel_address(p->c, &blob->channel));
+		return t->region_key(r->results_region, &blob->q);
+	}
 	CAIRN_TRY(t->region_register(r->t, p->q, lanes * p->sizes.q_bytes, CAIRN_MEMORY_HOST, &p->q_region));
 	CAIRN_TRY(t->region_register(r->t, p->kv, 2 * lanes * p->sizes.kv_bytes, CAIRN_MEMORY_HOST,
 				     &p->kv_region));
@@ -51,12 +59,12 @@ static int open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct 
 }
 
 
-/* Puts the last byte of a buffer; the worker's end refuses it if its memory is smaller. */
+/* Puts the last byte of a buffer, any byte; the worker's end refuses it if its memory is smaller. */
 static int probe(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_region *from,
 		 struct cairn_remote *to, size_t bytes, const char *what)
 {
 	const struct cairn_put put = {
-		.local = from, .local_offset = bytes - 1, .remote = to, .remote_offset = bytes - 1,
+		.local = r->by_stream ? r->results_region : from, .remote = to, .remote_offset = bytes - 1,
 		.bytes = 1, .slot = CAIRN_NO_SIGNAL,
 	};
 	int ret = r->table->put(p->c, &put, PUT_MS);
@@ -148,7 +156,7 @@ static int send_weights(struct cairn_attn_remote *r)
 		ret = cairn_error(ENOMEM, "attn_remote: no memory for the weights of a layer");
 	if (bytes && !ret)
 		ret = CAIRN_TABLE(impl, stream_create, &stream);
-	if (bytes && !ret)
+	if (bytes && !ret)		/* host memory may be the source of any transport's host puts */
 		ret = r->table->region_register(r->t, room, bytes, CAIRN_MEMORY_HOST, &region);
 	for (int32_t layer = 0; bytes && layer < r->peers[0].a.num_layers && !ret; layer++) {
 		ret = CAIRN_TABLE(impl, mem_copy, room, cairn_model_weight(r->m, FAULT(WEIGHTS_OF_LAYER_0) ?
@@ -169,7 +177,9 @@ static int send_weights(struct cairn_attn_remote *r)
 
 static int begin_epoch(struct cairn_attn_remote *r)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	const struct cairn_transport_options o = {
+		.size = sizeof(o), .gpu = r->by_stream ? CAIRN_GPU_OF_THREAD : -1,
+	};
 	struct cairn_attn_blob *mine = calloc((size_t)r->num_peers, sizeof(*mine));
 	uint32_t epoch = 0;
 	int ret = mine ? 0 : cairn_error(ENOMEM, "attn_remote: no memory");
@@ -183,6 +193,8 @@ static int begin_epoch(struct cairn_attn_remote *r)
 		r->lanes[i].layers = 0;
 	if (!ret)
 		ret = r->table->open(&o, &r->t);
+	if (!ret)
+		ret = attn_stream_begin(r);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
 		ret = open_peer(r, &r->peers[i], &mine[i]);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
@@ -195,6 +207,8 @@ static int begin_epoch(struct cairn_attn_remote *r)
 		ret = probe_peer(r, i);
 	if (!ret)
 		ret = send_weights(r);
+	if (!ret)
+		ret = attn_stream_watch(r);
 	free(mine);
 	if (ret)
 		attn_remote_close(r);

@@ -3,6 +3,8 @@
 #ifndef CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 #define CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 
+#include <pthread.h>
+
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/remote/attention/attn_epoch.h"
 #include "serving/remote/attention/lists.h"
@@ -30,7 +32,10 @@ struct remote_lane {
 	int32_t *row_pages;		/* [max_rows]: the page of each row */
 	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
 	uint64_t turn;			/* its last one */
-	uint64_t layers;		/* of this epoch, completed */
+	uint64_t layers;		/* of this epoch, completed; by_stream: enqueued */
+	void *stream;			/* by_stream: of the pass under way; NULL: none yet */
+	char *results;			/* by_stream: of all workers (share.h) */
+	float *lse;
 	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
 	int64_t sent_ns;		/* time of it */
 };
@@ -41,6 +46,19 @@ struct cairn_attn_remote {
 	const struct cairn_model *m;
 	struct cairn_remote_limits limits;
 	size_t element;
+	/*
+	 * In the order of streams (attn_remote_stream.c): results of all lanes; log-sum-exps of rows that see
+	 * no key, [max_rows, heads]; the thread that stops waits when a worker is lost.
+	 */
+	int by_stream;
+	char *results;
+	float *empty;
+	struct cairn_region *results_region;
+	pthread_t watch;
+	int has_watch;
+	pthread_mutex_t watch_lock;	/* protects watch_ends */
+	pthread_cond_t watch_changed;
+	int watch_ends;
 	const struct cairn_transport_table *table;
 	uint32_t transport;
 	struct cairn_transport *t;	/* NULL: between two epochs */
@@ -64,6 +82,18 @@ static inline int attn_remote_blame(struct cairn_attn_remote *r, int32_t i, int 
 /* attn_remote.c: waits for a signal of the relay; ctx is the peer. */
 int attn_remote_await_page(void *ctx, uint32_t slot, uint64_t number);
 
+/* Returns the loss, if a worker is lost. */
+static inline int attn_remote_is_lost(const struct cairn_attn_remote *r)
+{
+	return cairn_attn_remote_lost(r) ? cairn_lead_why(r->lead) : 0;
+}
+
+/* attn_remote_stream.c; these do nothing if !r->by_stream */
+int attn_stream_create(struct cairn_attn_remote *r);
+void attn_stream_destroy(struct cairn_attn_remote *r);
+int attn_stream_begin(struct cairn_attn_remote *r);	/* of an epoch whose transport is open */
+int attn_stream_watch(struct cairn_attn_remote *r);	/* of one whose workers are connected */
+void attn_stream_end(struct cairn_attn_remote *r);	/* ends what is enqueued, and waits for it */
 /* attn_remote_epoch.c */
 void attn_remote_close(struct cairn_attn_remote *r);	/* the transport */
 /* Begins an epoch. Workers may be lost while they prepare, or refuse their share; others then take their

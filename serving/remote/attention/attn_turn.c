@@ -37,6 +37,17 @@ static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number, str
 	return ret == -ETIMEDOUT && atomic_load(&e->life.stop) ? -ECANCELED : ret;
 }
 
+/* As await(); in the order of streams, what the lane enqueues next runs when the signal has come. */
+static int await_part(struct cairn_attn_epoch *e, const struct attn_lane *l, uint32_t slot, uint64_t number)
+{
+	if (!e->by_stream)
+		return slot == CAIRN_SLOT_KV ? await(e, slot, number, NULL) : 0;
+	if (FAULT(NO_ACQUIRE) && slot == CAIRN_SLOT_Q)
+		return 0;
+	return e->table->stream_wait(e->c, (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
+				     (uint32_t)l->index, number, CAIRN_EPOCH_STREAM_MS, l->stream);
+}
+
 int attn_epoch_await_page(void *ctx, uint32_t slot, uint64_t number)
 {
 	return await(ctx, slot, number, NULL);
@@ -50,7 +61,8 @@ static char *page_at(const struct cairn_attn_epoch *e, int32_t layer, int side, 
 }
 
 /* Copies a page of one layer; NULL: the buffer for other stripes, instead of a page. */
-static int copy_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *from, const int32_t *to)
+static int copy_page(struct cairn_attn_epoch *e, void *stream, int32_t layer, const int32_t *from,
+		     const int32_t *to)
 {
 	const struct cairn_impl *impl = e->model.impl;
 	const size_t bytes = e->sizes.page_bytes / (size_t)e->sizes.sides;
@@ -61,41 +73,43 @@ static int copy_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *f
 		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to ? page_at(e, layer, side, *to) : buffer,
 				      from ? page_at(e, layer, side, *from) : buffer, bytes,
 				      from && to ? CAIRN_COPY_ON_DEVICE : from ? CAIRN_COPY_TO_HOST :
-				      CAIRN_COPY_TO_DEVICE, e->stream));
+				      CAIRN_COPY_TO_DEVICE, stream));
 	}
-	return from && to ? 0 : CAIRN_TABLE(impl, stream_sync, e->stream);
+	return from && to ? 0 : CAIRN_TABLE(impl, stream_sync, stream);
 }
 
 /* Carries out the part that this worker has in a move of a page. */
-static int move_page(struct cairn_attn_epoch *e, int32_t layer, const int32_t *move)
+static int move_page(struct cairn_attn_epoch *e, void *stream, int32_t layer, const int32_t *move)
 {
 	const int gives = move[0] % e->a.stripes == e->a.stripe;
 	const int takes = move[1] % e->a.stripes == e->a.stripe;
 
 	if (gives && takes)
-		return copy_page(e, layer, &move[0], &move[1]);
+		return copy_page(e, stream, layer, &move[0], &move[1]);
 	if (gives) {
-		CAIRN_TRY(copy_page(e, layer, &move[0], NULL));
+		CAIRN_TRY(copy_page(e, stream, layer, &move[0], NULL));
 		return cairn_relay_give(&e->relay);
 	}
 	if (!takes)
 		return 0;
 	if (FAULT(PAGE_OF_BEFORE))
-		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+		CAIRN_TRY(copy_page(e, stream, layer, NULL, &move[1]));
 	CAIRN_TRY(cairn_relay_take(&e->relay));
 	if (!FAULT(PAGE_OF_BEFORE))
-		CAIRN_TRY(copy_page(e, layer, NULL, &move[1]));
+		CAIRN_TRY(copy_page(e, stream, layer, NULL, &move[1]));
 	return cairn_relay_taken(&e->relay);
 }
 
 /* Moves the pages of one layer: those of the layers behind it may still be written by the plan before. */
-static int move_pages(struct cairn_attn_epoch *e, const struct cairn_remote_pass *p, int32_t layer)
+static int move_pages(struct cairn_attn_epoch *e, const struct attn_lane *l)
 {
+	const struct cairn_remote_pass *p = &l->p;
+	const int32_t layer = l->layer;
 	const int32_t end = FAULT(MOVES_AT_ONCE) ? layer ? 0 : e->a.num_layers : layer + 1;
 
 	for (int32_t i = 0; i < p->num_moves && !FAULT(NO_MOVES); i++)
 		for (int32_t k = layer; k < end; k++)
-			CAIRN_TRY(move_page(e, k, p->moves[i]));
+			CAIRN_TRY(move_page(e, l->stream, k, p->moves[i]));
 	return 0;
 }
 
@@ -113,10 +127,35 @@ static int answer(struct cairn_attn_epoch *e, const struct attn_lane *l, uint64_
 	float *lse_at = e->a.previous ? (float *)(void *)(e->result + at + o) : NULL;
 
 	FAULT_NAP(2);
-	CAIRN_TRY(link->receive(link->ctx, l->layer, e->result + at, lse_at, e->stream));
-	CAIRN_TRY(CAIRN_TABLE(e->model.impl, stream_sync, e->stream));
+	CAIRN_TRY(link->receive(link->ctx, l->layer, e->result + at, lse_at, l->stream));
+	CAIRN_TRY(CAIRN_TABLE(e->model.impl, stream_sync, l->stream));
 	put.word = (uint64_t)(cairn_clock_ns() - begin - (e->waited_ns - waited));
 	return e->table->put(e->c, &put, CAIRN_EPOCH_CONNECT_MS);
+}
+
+/* Puts the results from where they are into those of all heads. */
+static int answer_by_stream(struct cairn_attn_epoch *e, const struct attn_lane *l, uint64_t number)
+{
+	const struct cairn_share_results at = cairn_share_results(&e->a);
+	const size_t lane = (size_t)l->index * at.bytes, rows = (size_t)l->p.num_rows;
+	const void *o;
+	const float *lse;
+	struct cairn_stream_put put = {
+		.remote = e->to, .value = number, .slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
+	};
+
+	cairn_attn_local_results(l->local, &o, &lse);
+	put.part[0] = (struct cairn_stream_rows){
+		.from = o, .from_stride = e->sizes.o, .to = lane + at.o,
+		.to_stride = FAULT(RESULTS_PACKED) ? e->sizes.o : at.o_stride,
+		.bytes = e->sizes.o, .rows = (uint32_t)rows,
+	};
+	if (e->a.previous)
+		put.part[1] = (struct cairn_stream_rows){
+			.from = lse, .from_stride = e->sizes.lse, .to = lane + at.lse,
+			.to_stride = at.lse_stride, .bytes = e->sizes.lse, .rows = (uint32_t)rows,
+		};
+	return e->table->stream_put(e->c, &put, l->stream);
 }
 
 static int take_kv(struct cairn_attn_epoch *e, const struct attn_lane *l, struct cairn_attn_rows *rows,
@@ -127,22 +166,24 @@ static int take_kv(struct cairn_attn_epoch *e, const struct attn_lane *l, struct
 	const uint64_t layers = FAULT(BUFFER_BY_TURN) ? e->turn : l->layers;
 	char *k = e->pages + (2 * lane + cairn_share_buffer(layers, l->layer)) * e->sizes.kv_bytes;
 
-	CAIRN_TRY(await(e, CAIRN_SLOT_KV, number, NULL));
+	CAIRN_TRY(await_part(e, l, CAIRN_SLOT_KV, number));
 	FAULT_NAP(1);
-	if (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER))	/* is overtaken by the next layer */
+	/* is overtaken by the next layer */
+	if (!e->by_stream && (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER)))
 		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
 	rows->v = e->sizes.sides > 1 ? k + (size_t)l->lists.num_new * e->sizes.k : NULL;
 	if (FAULT(NEVER_APPENDS))
 		return 0;
-	CAIRN_TRY(link->send_kv(link->ctx, rows, e->stream));
-	return CAIRN_TABLE(e->model.impl, stream_sync, e->stream);
+	CAIRN_TRY(link->send_kv(link->ctx, rows, l->stream));
+	return e->by_stream ? 0 : CAIRN_TABLE(e->model.impl, stream_sync, l->stream);
 }
 
-static int run_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t number)
+int attn_epoch_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t number)
 {
 	const int64_t begin = cairn_clock_ns(), waited = e->waited_ns;
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
+	const uint64_t says = number - (uint64_t)FAULT(NUMBER_OF_TURN_BEFORE);
 	struct cairn_attn_rows rows = {
 		.layer = l->layer, .num_rows = l->p.num_rows,
 		.window = FAULT(WINDOW_IGNORED) ? 0 : cairn_layer_window(&e->model.config, l->layer),
@@ -151,15 +192,16 @@ static int run_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t n
 	};
 
 	if (!FAULT(MOVES_LATE))
-		CAIRN_TRY(move_pages(e, &l->p, l->layer));
-	CAIRN_TRY(link->send_q(link->ctx, &rows, e->stream));
+		CAIRN_TRY(move_pages(e, l));
+	CAIRN_TRY(await_part(e, l, CAIRN_SLOT_Q, number));
+	CAIRN_TRY(link->send_q(link->ctx, &rows, l->stream));
 	if (!e->a.previous)
 		CAIRN_TRY(take_kv(e, l, &rows, number));
-	CAIRN_TRY(answer(e, l, number - (uint64_t)FAULT(NUMBER_OF_TURN_BEFORE), begin, waited));
+	CAIRN_TRY(e->by_stream ? answer_by_stream(e, l, says) : answer(e, l, says, begin, waited));
 	if (e->a.previous)
 		CAIRN_TRY(take_kv(e, l, &rows, number));
 	if (FAULT(MOVES_LATE))
-		CAIRN_TRY(move_pages(e, &l->p, l->layer));
+		CAIRN_TRY(move_pages(e, l));
 	l->layers++;
 	l->layer++;
 	return 0;
@@ -198,10 +240,10 @@ static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
 	CAIRN_TRY(cairn_remote_pass_read(&l->p, l->plan.bytes, l->plan.num_bytes, &limits));
 	cairn_lists_make(&l->lists, &l->p, &b, &past);
 	l->layer = 0;
-	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, e->stream, &moved);
+	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved);
 }
 
-static void end_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
+void attn_epoch_end_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
 {
 	free(l->plan.bytes);
 	l->plan.bytes = NULL;
@@ -221,8 +263,8 @@ int attn_epoch_turn(struct cairn_attn_epoch *e)
 	l = &e->lanes[found.word];
 	if (!l->plan.bytes)
 		CAIRN_TRY(begin_pass(e, l));
-	CAIRN_TRY(run_layer(e, l, number));
+	CAIRN_TRY(attn_epoch_layer(e, l, number));
 	if (l->layer == e->a.num_layers)
-		end_pass(e, l);
+		attn_epoch_end_pass(e, l);
 	return 0;
 }

@@ -22,6 +22,7 @@
 #include "serving/engine/engine_test.h"
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/remote/attention/attn_worker.h"
+#include "serving/remote/attention/disagg_nvlink_test.h"
 #include "serving/remote/lead/lead.h"
 
 enum { PACED_REQUESTS = 12, PACED_NEW = 100, PACED_RUNS = 3 };
@@ -218,6 +219,7 @@ out:
 
 static const struct cairn_unit measures[] = {
 	{ "lanes_cpu_paced", lanes_cpu_paced }, { "journal_cpu", journal_cpu },
+	{ "lanes_cuda", cairn_measure_lanes_cuda },
 };
 
 const struct cairn_family cairn_disagg_family = {

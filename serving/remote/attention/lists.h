@@ -25,6 +25,19 @@ static inline int32_t cairn_stripe_pages(int32_t num_pages, int32_t stripe, int3
 	return num > 0 ? num : 1;
 }
 
+/*
+ * Returns a bound of the keys of a request that many passes share. It decides how a device divides the work,
+ * and how much workspace that takes.
+ */
+static inline int32_t cairn_lists_bound(int32_t keys, int32_t max_context)
+{
+	int32_t bound = 256;
+
+	while (bound < keys)
+		bound *= 2;
+	return bound < max_context ? bound : max_context;
+}
+
 struct cairn_lists {
 	struct cairn_control_assign a;
 	int32_t *room;

@@ -8,11 +8,15 @@
  */
 #include <errno.h>
 #include <math.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
+#include "rdma/transport/transport.h"
+#include "serving/remote/attention/attn_worker.h"
+#include "serving/remote/attention/share.h"
 #include "serving/remote/lead/lead.h"
 
 #define JOBS	6
@@ -27,6 +31,7 @@ struct crowd {
 	int32_t prompts[JOBS][PROMPT];
 	struct answer answers[JOBS][ANSWERS];
 	struct cairn_lead *victim;	/* a worker of it is killed twice; NULL: none is */
+	struct cairn_lead *loses;	/* declares its first worker lost twice; NULL: does not */
 };
 
 static struct cairn_request job(struct crowd *c, int i)
@@ -67,6 +72,10 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		ret = cairn_engine_step(e, &busy);
 		if (c->victim && (step == 7 || step == 19))
 			kill(cairn_lead_pid(c->victim, 1 + step % cairn_lead_attention(c->victim)), SIGKILL);
+		if (c->loses && (step == 7 || step == 19)) {
+			cairn_error(EIO, "by the test");
+			cairn_lead_report(c->loses, 1);
+		}
 	}
 	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
 		cairn_note(t, "%s", cairn_last_error());
@@ -136,11 +145,12 @@ static const struct cairn_engine_options options = {
 	.num_pages = 22, .expected_new = 1,
 };
 
-/* Starts a lead; returns 0 if there is none. */
-static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
+/* Starts a lead; returns 0 if there is none. Workers on GPUs are on those behind the first one, in turn. */
+static int open_lead_as(struct cairn_test *t, struct cairn_lead **lead, const char *table, int32_t workers)
 {
 	const struct cairn_lead_options o = {
-		.attention = workers, .table = "cpu", .beat_ms = 20000, .join_ms = 60000,
+		.attention = workers, .table = table, .beat_ms = 20000, .join_ms = 60000,
+		.first_device = 1, .num_devices = strcmp(table, "cpu") ? cairn_transport_gpus() : 0,
 	};
 	int ret = cairn_lead_create(lead, &o);
 
@@ -149,6 +159,11 @@ static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t wor
 	else if (!EXPECT(t, ret == 0))
 		cairn_note(t, "%s", cairn_last_error());
 	return !ret;
+}
+
+static int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)
+{
+	return open_lead_as(t, lead, "cpu", workers);
 }
 
 static void refused(struct cairn_test *t, struct cairn_model *m, const struct cairn_engine_options *opt,
@@ -323,8 +338,133 @@ static void repeatable(struct cairn_test *t)
 	stripes_not_repeatable(t);
 }
 
+struct queue_worker {
+	pthread_t thread;
+	struct cairn_attn_worker_options o;
+};
+
+static void *work(void *arg)
+{
+	struct queue_worker *w = arg;
+
+	cairn_attn_worker_run(&w->o);
+	return NULL;
+}
+
+/*
+ * A host table that acts as a device's, over tcp: the engine and its workers, which are threads of this
+ * process, take the order of streams. The same bits, with lanes and after losses.
+ */
+static void queued(struct cairn_test *t)
+{
+	static const struct { int32_t lanes, workers; int loses; } cases[] = {
+		{ 1, 1, 0 }, { 2, 2, 0 }, { 1, 1, 1 }, { 3, 1, 1 },
+	};
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	const struct cairn_lead_options o = {
+		.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000, .join_ms = 60000,
+	};
+	struct cairn_engine_options opt = options;
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "cpu", "mistral_tiny", &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+	opt.num_pages = 30;
+	opt.max_passes = 4;
+	run_all(t, want, m, &opt, &stats);
+	impl.flags &= ~CAIRN_IMPL_HOST_MEM;
+	cairn_share_streams_over = "tcp";
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		const int num = cases[i].workers + 2 * cases[i].loses;
+		struct cairn_lead_options lead = o;
+		struct queue_worker workers[4] = { 0 };
+		char join[32];
+
+		lead.attention = cases[i].workers;
+		if (cairn_lead_create(&opt.attention, &lead)) {
+			cairn_skip(t, "%s", cairn_last_error());
+			break;
+		}
+		snprintf(join, sizeof(join), "127.0.0.1:%d", cairn_lead_port(opt.attention));
+		for (int k = 0; k < num; k++) {
+			workers[k].o = (struct cairn_attn_worker_options){
+				.impl = &impl, .member = { .join = join, .join_ms = 20000 },
+			};
+			EXPECT(t, !pthread_create(&workers[k].thread, NULL, work, &workers[k]));
+		}
+		opt.lanes = cases[i].lanes;
+		opt.attends_all = 1;
+		got->loses = cases[i].loses ? opt.attention : NULL;
+		run_all(t, got, m, &opt, &stats);
+		EXPECT(t, stats.recoveries == 2 * cases[i].loses);
+		compare_bits(t, want, got);
+		cairn_lead_destroy(opt.attention);
+		for (int k = 0; k < num; k++)
+			pthread_join(workers[k].thread, NULL);
+	}
+	cairn_share_streams_over = "nvlink";
+	impl.flags |= CAIRN_IMPL_HOST_MEM;
+	close_model(m, &g);
+out:
+	free(want);
+}
+
+/*
+ * Workers on GPUs: the tokens of a run without workers, up to rounding, with one and two lanes; also after
+ * workers were killed, whose model's GPU then waits for them.
+ */
+static void cuda(struct cairn_test *t)
+{
+	static const struct {
+		const char *model;
+		int32_t workers, lanes;
+		int all, loses;
+	} cases[] = {
+		{ "llama3_tiny", 1, 1, 0, 0 }, { "llama3_tiny", 2, 2, 0, 0 }, { "llama3_tiny", 1, 1, 1, 0 },
+		{ "mistral_tiny", 2, 1, 0, 1 }, { "mistral_tiny", 1, 2, 0, 1 },
+	};
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_stats stats;
+
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1);	/* as the command does */
+	if (!cairn_transport_gpus())
+		cairn_skip(t, "needs a CUDA device");
+	for (size_t i = 0; i < ARRAY_SIZE(cases) && cairn_transport_gpus() && EXPECT(t, want != NULL); i++) {
+		struct cairn_engine_options opt = options;
+		struct cairn_model *m;
+		struct cairn_impl impl;
+		struct golden g;
+
+		if (open_model(t, "cuda", cases[i].model, &impl, &g, &m))
+			break;
+		opt.page_size = 16;
+		opt.num_pages = 60;
+		opt.max_passes = 4;
+		make_prompts(t, want);
+		memcpy(got->prompts, want->prompts, sizeof(got->prompts));
+		if (!run_all(t, want, m, &opt, &stats) &&
+		    open_lead_as(t, &opt.attention, "cuda", cases[i].workers)) {
+			opt.attends_all = cases[i].all;
+			opt.lanes = cases[i].lanes;
+			got->victim = cases[i].loses ? opt.attention : NULL;
+			run_all(t, got, m, &opt, &stats);
+			EXPECT(t, stats.recoveries == 2 * cases[i].loses);
+			compare_tokens(t, want, got, SLACK);
+			cairn_lead_destroy(opt.attention);
+		}
+		close_model(m, &g);
+	}
+	free(want);
+}
+
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "repeatable", repeatable }, { "lanes", lanes },
+	{ "queued", queued }, { "cuda", cuda },
 };
 
 const struct cairn_family cairn_remote_engine_family = {

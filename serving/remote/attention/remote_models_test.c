@@ -5,8 +5,15 @@
  * Both sides split attention in the same way: a worker takes the previous keys, or a stripe of them, the
  * model worker takes the pass's own keys, and the results are merged. Only the place of the worker differs,
  * so the logits must have the same bits.
+ *
+ * On cuda the worker is a process that the lead starts, on the same GPU or on the next one. It has all heads,
+ * because kernels divide their work by the number of heads.
  */
+#include <errno.h>
+
 #include "conformance/harness.h"
+#include "rdma/transport/transport.h"
+#include "serving/remote/attention/lists.h"
 #include "serving/remote/remote_rig_test.h"
 #include "serving/slices/sliced_test.h"
 
@@ -28,6 +35,7 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 		for (int i = 0; i < NUM; i++)
 			r[i] = pass ? requests[i] : (struct scene_request){ .rows = requests[i].past };
 		scene_batch(s, r, NUM, &s->host, &s->batch);
+		s->batch.max_kv_len = cairn_lists_bound(47, SCENE_PAGES * SCENE_PAGE);	/* as the worker's */
 		CAIRN_TRY(scene_copy(s, s->dev, &s->host, sizeof(s->host), CAIRN_COPY_TO_DEVICE));
 		list_scene_past(x, s);
 		p = (struct cairn_remote_pass){
@@ -39,6 +47,7 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 		CAIRN_TRY(cairn_sliced_reserve(x->sliced, &s->batch, link, s->stream, &moved));
 		CAIRN_TRY(remote ? cairn_attn_remote_begin(remote, 0, &p) : 0);
 		CAIRN_TRY(cairn_sliced_forward(x->sliced, &s->batch, link, s->stream));
+		CAIRN_TRY(remote ? cairn_attn_remote_finish(remote, 0, s->stream) : 0);
 	}
 	return scene_copy(s, logits, s->dev_logits, s->logits_bytes, CAIRN_COPY_TO_HOST);
 }
@@ -95,8 +104,58 @@ static void same_split(struct cairn_test *t)
 		one_model(t, runs[i].model, runs[i].workers);
 }
 
+/* device: the worker's */
+static void on_gpus(struct cairn_test *t, const char *model, int32_t device)
+{
+	const struct cairn_lead_options o = {
+		.attention = 1, .table = "cuda", .beat_ms = 20000, .join_ms = 60000,
+		.first_device = device, .num_devices = cairn_transport_gpus(),
+	};
+	static struct rig r;
+	struct slicer x = { 0 };
+	struct scene s;
+	int ret;
+
+	memset(&r, 0, sizeof(r));
+	if (!open_scene(t, &s, "cuda", model) &&
+	    !open_slicer(t, &x, s.m, s.s, &s.kv, CAIRN_SLICED_PARTS, 1)) {
+		ret = cairn_lead_create(&r.lead, &o);
+		if (ret == -EOPNOTSUPP) {
+			cairn_skip(t, "%s", cairn_last_error());
+		} else if (!EXPECT(t, ret == 0 && compare(t, &r, &s, &x) == 0)) {
+			cairn_note(t, "%s: %s", model, cairn_last_error());
+		}
+		cairn_attn_remote_destroy(r.remote);
+		cairn_lead_destroy(r.lead);
+	}
+	close_slicer(&x);
+	close_scene(&s);
+}
+
+static void on_num_gpus(struct cairn_test *t, int num)
+{
+	static const char *const models[] = {
+		"llama3_tiny", "gemma2_tiny", "longrope_tiny", "deepseek_tiny",
+	};
+
+	if (cairn_transport_gpus() < num)
+		return cairn_skip(t, "needs %d CUDA device%s", num, num > 1 ? "s" : "");
+	for (size_t i = 0; i < ARRAY_SIZE(models); i++)
+		on_gpus(t, models[i], num - 1);
+}
+
+static void cuda_one_gpu(struct cairn_test *t)
+{
+	on_num_gpus(t, 1);
+}
+
+static void cuda_two_gpus(struct cairn_test *t)
+{
+	on_num_gpus(t, 2);
+}
+
 static const struct cairn_unit units[] = {
-	{ "same_split", same_split },
+	{ "same_split", same_split }, { "cuda_one_gpu", cuda_one_gpu }, { "cuda_two_gpus", cuda_two_gpus },
 };
 
 const struct cairn_family cairn_remote_models_family = {

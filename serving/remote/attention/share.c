@@ -10,6 +10,8 @@
 #include "primitives/base/error.h"
 #include "serving/base/digest.h"
 
+const char *cairn_share_streams_over = "nvlink";
+
 uint64_t cairn_share_digest(const struct cairn_model_config *c)
 {
 	const int32_t sizes[] = {
@@ -118,7 +120,8 @@ int cairn_share_model(struct cairn_model *m, const struct cairn_impl *impl,
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
 		return cairn_error(EINVAL, "share: dtype is %d", a->dtype);
 	if (sizes.weight_bytes) {
-		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, (size_t)a->num_layers * sizes.weight_bytes));
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p,
+				      cairn_share_granules((size_t)a->num_layers * sizes.weight_bytes)));
 		m->base = p;
 		m->bytes = (size_t)a->num_layers * sizes.weight_bytes;
 		m->layer_bytes = sizes.weight_bytes;
@@ -143,6 +146,21 @@ void cairn_share_model_free(struct cairn_model *m)
 	if (m->base)
 		m->impl->mem_free(m->base);
 	memset(m, 0, sizeof(*m));
+}
+
+struct cairn_share_results cairn_share_results(const struct cairn_control_assign *a)
+{
+	const struct cairn_share_sizes s = cairn_share_sizes(a);
+	const size_t mine = (size_t)(a->num_heads * a->group), all = (size_t)(a->num_kv_heads * a->group);
+	const size_t first = (size_t)(a->first_head * a->group), head = s.o / mine;
+	const size_t rows = (size_t)a->max_rows * (a->previous ? 2 : 1);
+	const size_t o = (rows * all * head + 255) / 256 * 256;
+
+	return (struct cairn_share_results){
+		.o = first * head, .lse = o + first * sizeof(float), .o_stride = all * head,
+		.lse_stride = all * sizeof(float),
+		.bytes = o + (a->previous ? (rows * all * sizeof(float) + 255) / 256 * 256 : 0),
+	};
 }
 
 struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a)

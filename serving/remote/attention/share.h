@@ -108,9 +108,41 @@ struct cairn_share_sizes {
 struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a);
 
 /*
+ * With a table whose memory is a device's, ends put to each other in the order of streams (transport.h), and
+ * the hosts are not on the way. Then all workers write their results into one buffer of the model worker, for
+ * each lane as a pass needs them: O [states, rows, heads], then the log-sum-exps [states, rows, heads], where
+ * rows are those of the pass, up to max_rows, and states are 2 with `previous`: workers write the first one.
+ */
+static inline int cairn_share_by_stream(const struct cairn_impl *impl)
+{
+	return !(impl->flags & CAIRN_IMPL_HOST_MEM);
+}
+
+/* Rounds the bytes of memory that peers map: smaller pieces would share a granule, which is mapped whole. */
+static inline size_t cairn_share_granules(size_t bytes)
+{
+	const size_t granule = (size_t)2 << 20;
+
+	return (bytes + granule - 1) / granule * granule;
+}
+
+/* The transport by which such ends reach each other: nvlink. Tests, whose host memory acts as a device's, set
+ * another one. */
+extern const char *cairn_share_streams_over;
+
+struct cairn_share_results {		/* of one lane, in bytes */
+	size_t o, lse;			/* where the first row of this share begins */
+	size_t o_stride, lse_stride;	/* between two rows */
+	size_t bytes;
+};
+
+struct cairn_share_results cairn_share_results(const struct cairn_control_assign *a);
+
+/*
  * A turn is one layer of a pass of one lane. Turns are counted from 1 in each epoch, over all lanes, in the
  * order in which the model worker sends them. Signals carry the number of their turn. Bit 63 stays 0, because
- * waits compare with the 0 that a slot holds at first.
+ * waits compare with the 0 that a slot holds at first. In the order of streams, each lane counts its own
+ * turns and has slots of its own.
  */
 static inline uint64_t cairn_share_number(uint32_t epoch, uint64_t turn)
 {

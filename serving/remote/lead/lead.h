@@ -54,6 +54,11 @@ struct cairn_lead_options {
 	uint64_t config, weights;
 	/* Options that name the model, for prefill workers that the lead starts, up to a NULL; NULL: none */
 	const char *const *model_options;
+	/*
+	 * GPUs of attention workers that the lead starts: the first one's, and how many there are, of which
+	 * the others take the next ones in turn. num_devices 0: their table has none.
+	 */
+	int32_t first_device, num_devices;
 };
 
 struct cairn_lead_stats {

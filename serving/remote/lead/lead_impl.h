@@ -104,7 +104,8 @@ void lead_watch_stop(struct cairn_lead *l);
 
 /* lead_start.c; called by the thread, without the lock */
 int lead_start_secret(struct cairn_lead *l);
-int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, pid_t *pid);
+/* index: of the role's children */
+int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_t index, pid_t *pid);
 void lead_end_process(pid_t pid);	/* kills it and waits for its end */
 
 #endif

@@ -66,9 +66,9 @@ static char **worker_environ(int32_t workers, char *threads, size_t len)
 	return env;
 }
 
-int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, pid_t *pid)
+int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_t index, pid_t *pid)
 {
-	char join[32], parent[32], threads[48];
+	char join[32], parent[32], threads[48], device[32];
 	const char *impl = l->opt.impl ? l->opt.impl : l->opt.table;
 	char *argv[MAX_ARGS + 1] = {
 		"cairn", role == CAIRN_MEMBER_PREFILL ? "prefill-worker" : "attention-worker",
@@ -86,6 +86,12 @@ int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, pid_t 
 	for (int n = 0, i = 10; role == CAIRN_MEMBER_PREFILL && l->opt.model_options &&
 	     l->opt.model_options[n] && i < MAX_ARGS; n++)
 		argv[i++] = (char *)l->opt.model_options[n];
+	if (role == CAIRN_MEMBER_ATTENTION && l->opt.num_devices) {
+		snprintf(device, sizeof(device), "%d",
+			 (l->opt.first_device + index) % l->opt.num_devices);
+		argv[10] = "--device";
+		argv[11] = device;
+	}
 	snprintf(join, sizeof(join), "127.0.0.1:%d", l->port);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);

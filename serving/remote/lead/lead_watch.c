@@ -185,7 +185,7 @@ static void start_processes(struct cairn_lead *l, enum cairn_member_role role)
 		if (l->children[i].pid)
 			continue;
 		wanted--;
-		if (lead_start_process(l, role, &pid)) {
+		if (lead_start_process(l, role, i - first, &pid)) {
 			lead_refused(l, "not started", cairn_last_error());
 			lead_start_failed(l, role);
 		} else {

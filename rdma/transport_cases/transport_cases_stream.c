@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_cases_stream.c - puts and waits in the order of a stream
+ *
+ * With a GPU each end has a stream of its own and kernels do the work; without one, calls act at once.
+ */
+#include "rdma/transport_cases/transport_end.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <string.h>
+
+#ifdef CONFIG_CUDA
+#include <cuda_runtime_api.h>
+#endif
+
+#define HALF	(512u << 10)
+
+/* Makes this end's stream; NULL without a GPU. Returns 0 with the case skipped if there are no such puts. */
+static int begin(struct end *e, uint64_t half, void **stream)
+{
+	const struct cairn_stream_put hello = { .value = 1, .slot = 7 };
+	int ret;
+
+	*stream = NULL;
+	if (!WANT(e, !end_open(e, half)))
+		return 0;
+#ifdef CONFIG_CUDA
+	if (e->plan->gpu[e->rank] >= 0 &&
+	    !WANT(e, cudaSetDevice(e->plan->gpu[e->rank]) == cudaSuccess &&
+		  cudaStreamCreateWithFlags((cudaStream_t *)stream, cudaStreamNonBlocking) == cudaSuccess))
+		return 0;
+#endif
+	ret = e->table->stream_put(e->c[0], &hello, *stream);
+	if (ret == -EOPNOTSUPP)
+		end_skip(e, cairn_last_error());
+	return ret != -EOPNOTSUPP && WANT(e, !ret);
+}
+
+/* Waits until the stream is empty. */
+static void settle(struct end *e, void *stream)
+{
+#ifdef CONFIG_CUDA
+	if (e->plan->gpu[e->rank] >= 0)
+		WANT(e, cudaStreamSynchronize(stream) == cudaSuccess);
+#endif
+	(void)e;
+	(void)stream;
+}
+
+static void end_stream(struct end *e, void *stream)
+{
+	settle(e, stream);
+#ifdef CONFIG_CUDA
+	if (stream)
+		cudaStreamDestroy(stream);
+#endif
+}
+
+static struct cairn_stream_rows draw_rows(struct end *e, uint64_t from, uint64_t *to)
+{
+	const uint64_t unit = (uint64_t[]){ 1, 4, 16 }[end_random(e, 3)];
+	struct cairn_stream_rows r = { .rows = (uint32_t)end_random(e, 7) };
+
+	r.bytes = unit * (1 + end_random(e, end_random(e, 4) ? 40 : 4000 / unit));
+	r.from_stride = r.bytes + unit * end_random(e, 9);
+	r.to_stride = r.bytes + 2 * GUARD + unit * end_random(e, 9);
+	r.from = e->buf + from;
+	*to += GUARD + unit * end_random(e, 3);
+	r.to = e->bytes + *to / unit * unit + unit;
+	*to += r.rows * r.to_stride + 2 * unit;
+	return r;
+}
+
+/* Rows of any size and distance, in two blocks; the word arrives with the signal. */
+static void stream_rows(struct end *e)
+{
+	uint64_t rounds = e->plan->quick ? 20 : 60, i, k;
+	struct cairn_signal s;
+	void *stream;
+
+	if (!begin(e, HALF, &stream))
+		return;
+	for (i = 1; i <= rounds && !e->failures; i++) {
+		uint64_t to = GUARD;
+		struct cairn_stream_put p = {
+			.part = { draw_rows(e, 0, &to), draw_rows(e, HALF / 2, &to) }, .remote = e->remote,
+			.value = i, .word = 7 * i, .slot = e->rank ? 1 : 0,
+		};
+
+		for (k = 0; k < 2 * 8; k++) {
+			const struct cairn_stream_rows *r = &p.part[k / 8];
+			const uint64_t row = k % 8, from = k / 8 * (HALF / 2) + row * r->from_stride;
+
+			if (row >= r->rows)
+				continue;
+			if (!e->rank)
+				end_fill(e, from, r->bytes, 100 * i + k);
+		}
+		if (!e->rank) {
+			WANT(e, !e->table->stream_put(e->c[0], &p, stream));
+			WANT(e, !e->table->stream_wait(e->c[0], 1, i, WAIT_MS, stream));
+			settle(e, stream);
+			continue;
+		}
+		WANT(e, !e->table->stream_wait(e->c[0], 0, i, e->plan->wait_ms, stream));
+		settle(e, stream);
+		WANT(e, !e->table->wait(e->c[0], 0, i, 0, &s) && s.value == i && s.word == 7 * i);
+		for (k = 0; k < 2 * 8; k++) {
+			const struct cairn_stream_rows *r = &p.part[k / 8];
+			const uint64_t at = r->to + k % 8 * r->to_stride;
+
+			if (k % 8 >= r->rows)
+				continue;
+			WANT(e, end_check(e, at, r->bytes, 100 * i + k));
+			end_set(e, at, 0xee, r->bytes);
+		}
+		p.part[0].rows = p.part[1].rows = 0;
+		WANT(e, !e->table->stream_put(e->c[0], &p, stream));
+		settle(e, stream);
+	}
+	WANT(e, !e->table->stream_error(e->c[0]));
+	end_stream(e, stream);
+}
+
+/* A payload goes to and fro, each time from where it has arrived; the hosts wait at the end only. */
+static void stream_chain(struct end *e)
+{
+	const uint64_t rounds = e->plan->quick ? 10 : e->plan->processes ? 40 : 200, bytes = 2000;
+	const uint64_t cell = bytes + 2 * GUARD;
+	void *stream;
+
+	if (!begin(e, cell * (rounds + 2), &stream))
+		return;
+	if (!e->rank)
+		end_fill(e, 0, bytes, 3);
+	NEED(e, !end_barrier(e));
+	for (uint64_t i = 1; i <= rounds && !e->failures; i++) {
+		const uint64_t came = e->bytes + (e->rank ? i : i - 1) * cell;
+		const struct cairn_stream_put p = {
+			.part[1] = {
+				.from = e->buf + (!e->rank && i == 1 ? 0 : came), .to = e->bytes + i * cell,
+				.bytes = bytes, .rows = 1,
+			},
+			.remote = e->remote, .value = i, .slot = e->rank ? 1 : 0,
+		};
+
+		if (e->rank)
+			WANT(e, !e->table->stream_wait(e->c[0], 0, i, e->plan->wait_ms, stream));
+		WANT(e, !e->table->stream_put(e->c[0], &p, stream));
+		if (!e->rank)
+			WANT(e, !e->table->stream_wait(e->c[0], 1, i, e->plan->wait_ms, stream));
+	}
+	settle(e, stream);
+	WANT(e, end_check(e, e->bytes + rounds * cell, bytes, 3));
+	WANT(e, !e->table->stream_error(e->c[0]));
+	end_stream(e, stream);
+}
+
+/* A wait ends with its time-out, and later puts fail; bad arguments are refused before. */
+static void stream_time_out(struct end *e)
+{
+	struct cairn_stream_put p = { .remote = e->remote, .slot = 3, .part[0] = { .bytes = 8, .rows = 2 } };
+	void *stream;
+	int ret;
+
+	if (!begin(e, HALF, &stream))
+		return;
+	p.remote = e->remote;
+	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -EINVAL);
+	WANT_ERROR(e, "from: null pointer");
+	p.part[0].from = e->buf;
+	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -EINVAL);
+	WANT_ERROR(e, "rows of 8 bytes, 0 and 0 bytes apart");
+	p.part[0].from_stride = 8;
+	p.part[0].to_stride = 2 * HALF - 7;
+	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -EINVAL);
+	WANT_ERROR(e, "exceed a region");
+	p.slot = CAIRN_MAX_SLOTS;
+	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -EINVAL);
+	WANT(e, e->table->stream_wait(e->c[0], CAIRN_MAX_SLOTS, 1, 1, stream) == -EINVAL);
+	ret = e->table->stream_wait(e->c[0], 5, 1, 30, stream);
+	settle(e, stream);
+	WANT(e, !ret || ret == -ETIMEDOUT);
+	WANT(e, e->table->stream_error(e->c[0]) == -ETIMEDOUT);
+	WANT_ERROR(e, "slot 5");
+	p = (struct cairn_stream_put){ .value = 1, .slot = 3 };
+	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -ETIMEDOUT);
+	end_stream(e, stream);
+	NEED(e, !end_barrier(e));
+}
+
+static void *stop(void *arg)
+{
+	struct end *e = arg;
+
+	end_nap(20);
+	e->table->stream_stop(e->c[0]);
+	return NULL;
+}
+
+/* Another thread ends a wait whose signal never comes. */
+static void stream_stops(struct end *e)
+{
+	const double begun = end_now();
+	pthread_t thread;
+	void *stream;
+	int ret;
+
+	if (!begin(e, HALF, &stream))
+		return;
+	NEED(e, !pthread_create(&thread, NULL, stop, e));
+	ret = e->table->stream_wait(e->c[0], 5, 1, 60000, stream);
+	settle(e, stream);
+	pthread_join(thread, NULL);
+	WANT(e, !ret || ret == -ECANCELED);
+	WANT(e, e->table->stream_error(e->c[0]) == -ECANCELED);
+	WANT(e, end_now() - begun < 30);
+	end_stream(e, stream);
+	NEED(e, !end_barrier(e));
+}
+
+const struct end_case transport_stream_cases[] = {
+	{ "stream_rows", stream_rows }, { "stream_chain", stream_chain },
+	{ "stream_time_out", stream_time_out }, { "stream_stops", stream_stops }, { NULL, NULL },
+};

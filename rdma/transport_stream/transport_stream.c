@@ -1,0 +1,243 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_stream.c - puts and waits in the order of a stream, for every back end (transport.h)
+ *
+ * With a GPU they are kernels of transport_stream.cu, for back ends whose peers' memory kernels can write.
+ * Without one they are host puts and waits: rows are gathered in memory of the channel first, because a put
+ * needs a registered source.
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "rdma/transport/transport_cuda.h"
+#include "rdma/transport/transport_impl.h"
+#include "rdma/transport/transport_stream.h"
+
+#define PUT_MS		5000
+#define MAX_UNITS	(1u << 30)	/* of a block, so that the kernel's indices never wrap */
+
+static int check_rows(const struct cairn_stream_put *p, const struct cairn_stream_rows *r)
+{
+	const uint64_t size = p->remote ? p->remote->bytes : 0, rows = r->rows;
+
+	if (!rows)
+		return 0;
+	if (!p->remote || !r->from)
+		return cairn_error(EINVAL, "stream_put: %s: null pointer", r->from ? "remote" : "from");
+	if (!r->bytes || (rows > 1 && (r->from_stride < r->bytes || r->to_stride < r->bytes)))
+		return cairn_error(EINVAL, "stream_put: rows of %llu bytes, %llu and %llu bytes apart",
+				   (unsigned long long)r->bytes, (unsigned long long)r->from_stride,
+				   (unsigned long long)r->to_stride);
+	if (r->bytes > size || r->to > size - r->bytes || r->bytes > MAX_UNITS / rows ||
+	    (rows > 1 && r->to_stride > (size - r->bytes - r->to) / (rows - 1)))
+		return cairn_error(EINVAL, "stream_put: %llu rows of %llu bytes from byte %llu on exceed a "
+				   "region of %llu", (unsigned long long)rows, (unsigned long long)r->bytes,
+				   (unsigned long long)r->to, (unsigned long long)size);
+	return 0;
+}
+
+static int check(struct cairn_channel *c, const struct cairn_stream_put *p)
+{
+	if (!p)
+		return cairn_error(EINVAL, "stream_put: null pointer");
+	if (p->slot >= c->t->options.num_slots)
+		return cairn_error(EINVAL, "stream_put: slot: %u of %u", p->slot, c->t->options.num_slots);
+	if (p->remote && p->remote->t != c->t)
+		return cairn_error(EINVAL, "stream_put: remote: is of another transport than the channel");
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
+		CAIRN_TRY(check_rows(p, &p->part[i]));
+	return 0;
+}
+
+/* ---- with a GPU ---- */
+
+#ifdef CONFIG_CUDA
+
+/* Fills in the channel's arguments, which are asked for once for each connection. */
+static int for_kernels(struct cairn_channel *c)
+{
+	const struct transport_ops *ops = c->t->ops;
+
+	if (!c->device.kind && ops->channel_device)
+		CAIRN_TRY(ops->channel_device(c, &c->device));
+	if (c->device.kind == CAIRN_DEVICE_NVLINK)
+		return 0;
+	c->device.kind = 0;
+	return cairn_error(EOPNOTSUPP, "transport %s: no puts in the order of a stream", ops->name);
+}
+
+static struct transport_stream_part part_of(const struct cairn_stream_rows *r, uint64_t remote)
+{
+	const uint64_t to = remote + r->to, from = (uintptr_t)r->from;
+	const uint64_t all = to | from | r->bytes | (r->rows > 1 ? r->to_stride | r->from_stride : 0);
+	const uint32_t unit = all % 16 == 0 ? 16 : all % 4 == 0 ? 4 : 1;
+
+	return (struct transport_stream_part){
+		.from = from, .to = to, .from_stride = r->from_stride, .to_stride = r->to_stride,
+		.row_units = (uint32_t)(r->bytes / unit), .rows = r->rows, .unit = unit,
+	};
+}
+
+static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream)
+{
+	struct transport_stream_args a = { .value = p->value, .word = p->word, .slot = p->slot };
+	struct cairn_device_region remote = { 0 };
+
+	CAIRN_TRY(for_kernels(c));
+	if (p->remote)
+		CAIRN_TRY(transport_remote_device(p->remote, &remote));
+	a.c = c->device;
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
+		if (p->part[i].rows)
+			a.part[i] = part_of(&p->part[i], remote.addr);
+	return transport_stream_launch_put(&a, stream);
+}
+
+static int enqueue_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+			void *stream)
+{
+	struct transport_stream_args a = {
+		.value = value, .slot = slot, .timeout_ns = timeout_ms * 1000000ull,
+	};
+
+	CAIRN_TRY(for_kernels(c));
+	a.c = c->device;
+	return transport_stream_launch_wait(&a, stream);
+}
+
+#else
+
+static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream)
+{
+	(void)p;
+	(void)stream;
+	return cairn_error(EOPNOTSUPP, "transport %s: this build has no CUDA", c->t->ops->name);
+}
+
+static int enqueue_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+			void *stream)
+{
+	(void)slot;
+	(void)value;
+	(void)timeout_ms;
+	return enqueue_put(c, NULL, stream);
+}
+
+#endif
+
+/* ---- without a GPU ---- */
+
+void transport_stream_forget(struct cairn_channel *c)
+{
+	void *room = c->gathered ? c->gathered->addr : NULL;
+
+	transport_release(c->gathered);
+	free(room);
+	c->gathered = NULL;
+	c->device.kind = 0;
+}
+
+/* Waits until the rows of the last put have left their memory, and makes it large enough. */
+static int make_room(struct cairn_channel *c, uint64_t bytes)
+{
+	void *room;
+	int ret;
+
+	if (c->gathered)
+		CAIRN_TRY(transport_flush(c, PUT_MS));
+	if (c->gathered && c->gathered->bytes >= bytes)
+		return 0;
+	transport_stream_forget(c);
+	room = malloc(bytes);
+	if (!room)
+		return cairn_error(ENOMEM, "stream_put: no memory for %llu bytes", (unsigned long long)bytes);
+	ret = transport_register(c->t, room, bytes, CAIRN_MEMORY_HOST, &c->gathered);
+	if (ret)
+		free(room);
+	return ret;
+}
+
+/* Puts a block, gathered from byte `at` on, in as few pieces as the other end's rows allow. */
+static int put_rows(struct cairn_channel *c, const struct cairn_stream_put *p,
+		    const struct cairn_stream_rows *r, uint64_t at)
+{
+	const uint32_t pieces = r->to_stride == r->bytes ? 1 : r->rows;
+	const uint64_t bytes = r->bytes * (r->rows / pieces);
+
+	for (uint32_t i = 0; i < r->rows; i++)
+		memcpy(c->gathered->addr + at + i * r->bytes, (const char *)r->from + i * r->from_stride,
+		       r->bytes);
+	for (uint32_t i = 0; i < pieces; i++) {
+		const struct cairn_put put = {
+			.local = c->gathered, .local_offset = at + i * r->bytes, .remote = p->remote,
+			.remote_offset = r->to + i * r->to_stride, .bytes = bytes, .slot = CAIRN_NO_SIGNAL,
+		};
+
+		CAIRN_TRY(transport_put(c, &put, PUT_MS));
+	}
+	return 0;
+}
+
+static int put_at_once(struct cairn_channel *c, const struct cairn_stream_put *p)
+{
+	const struct cairn_put signal = { .value = p->value, .word = p->word, .slot = p->slot };
+	uint64_t bytes = 0, at = 0;
+
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
+		bytes += p->part[i].rows * p->part[i].bytes;
+	if (bytes)
+		CAIRN_TRY(make_room(c, bytes));
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++) {
+		if (p->part[i].rows)
+			CAIRN_TRY(put_rows(c, p, &p->part[i], at));
+		at += p->part[i].rows * p->part[i].bytes;
+	}
+	return transport_put(c, &signal, PUT_MS);
+}
+
+/* ---- the interface ---- */
+
+int transport_stream_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream)
+{
+	CAIRN_TRY(transport_usable(c, "stream_put"));
+	CAIRN_TRY(check(c, p));
+	CAIRN_TRY(transport_stream_error(c));
+	return c->t->options.gpu < 0 ? put_at_once(c, p) : enqueue_put(c, p, stream);
+}
+
+int transport_stream_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
+			  void *stream)
+{
+	int ret;
+
+	CAIRN_TRY(transport_usable(c, "stream_wait"));
+	if (slot >= c->t->options.num_slots)
+		return cairn_error(EINVAL, "stream_wait: slot: %u of %u", slot, c->t->options.num_slots);
+	CAIRN_TRY(transport_stream_error(c));
+	if (c->t->options.gpu >= 0)
+		return enqueue_wait(c, slot, value, timeout_ms, stream);
+	ret = transport_wait(c, slot, value, timeout_ms, NULL);
+	if (ret == -ETIMEDOUT)		/* what follows the wait must not run */
+		transport_fail(c, ETIMEDOUT, "waited %u ms for slot %u", timeout_ms, slot);
+	return ret;
+}
+
+int transport_stream_error(struct cairn_channel *c)
+{
+	const struct cairn_signal *failed = c ? c->device.failed : NULL;
+	uint64_t error = 0;
+
+	if (failed && c->device.kind)
+		error = __atomic_load_n(&failed->value, __ATOMIC_ACQUIRE);
+	if (error)
+		transport_fail(c, (int)error, "a wait of a stream for slot %llu: %s",
+			       (unsigned long long)failed->word, strerror((int)error));
+	return transport_error(c);
+}
+
+int transport_stream_stop(struct cairn_channel *c)
+{
+	CAIRN_TRY(transport_usable(c, "stream_stop"));
+	transport_fail(c, ECANCELED, "its streams were stopped");
+	return c->t->options.gpu >= 0 && c->t->ops->stream_stop ? c->t->ops->stream_stop(c) : 0;
+}

@@ -1,0 +1,123 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * transport_stream.cu - puts and waits that are nodes of a stream (transport_stream.h)
+ *
+ * put    All CTAs copy units of both blocks, strided over the grid, from this GPU's memory into the peer's.
+ *        Each CTA arrives at the slot's counter; the last one resets it and sets the signal, as
+ *        transport_put() does. A put does nothing once the channel's state is set.
+ * wait   One thread polls the slot (transport_wait). If it fails, it sets the channel's state, so that later
+ *        puts and waits end at once, and leaves error number and slot in host memory.
+ *
+ * barriers   put: two
+ *
+ * Floor: a put takes the launch, one crossing of the link for the payload and one for the signal.
+ */
+#include "primitives/base/launch.h"
+#include "rdma/transport/transport.cuh"
+#include "rdma/transport/transport_stream.h"
+
+#define THREADS		256
+#define UNROLL		4
+#define MAX_CTAS	64	/* enough for the link; the rest of the GPU is for others */
+
+TRANSPORT_FN uint64_t unit_at(uint64_t base, uint64_t stride, uint32_t row_units, uint32_t unit, uint32_t i)
+{
+	const uint32_t row = i / row_units;
+
+	return base + row * stride + (uint64_t)(i - row * row_units) * unit;
+}
+
+/* Copies this thread's units. All loads of an iteration are issued before its stores. */
+template <typename T>
+TRANSPORT_FN void copy_rows(const struct transport_stream_part &p)
+{
+	const uint32_t units = p.rows * p.row_units, threads = gridDim.x * THREADS;
+
+	for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < units; i += UNROLL * threads) {
+		T v[UNROLL];
+
+#pragma unroll
+		for (int k = 0; k < UNROLL; k++)
+			if (i + k * threads < units)
+				v[k] = *(const T *)unit_at(p.from, p.from_stride, p.row_units, sizeof(T),
+							   i + k * threads);
+#pragma unroll
+		for (int k = 0; k < UNROLL; k++)
+			if (i + k * threads < units)
+				*(T *)unit_at(p.to, p.to_stride, p.row_units, sizeof(T), i + k * threads) =
+					v[k];
+	}
+}
+
+__global__ void __launch_bounds__(THREADS)
+transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args a)
+{
+	/* the peer may have closed its end, and freed the memory */
+	if (__syncthreads_or(transport_ld_relaxed_sys_u64(a.c.state) != 0))
+		return;
+#pragma unroll
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++) {
+		if (a.part[i].unit == 16)
+			copy_rows<uint4>(a.part[i]);
+		else if (a.part[i].unit == 4)
+			copy_rows<uint32_t>(a.part[i]);
+		else
+			copy_rows<uint8_t>(a.part[i]);
+	}
+	__syncthreads();
+	if (threadIdx.x)
+		return;
+	transport_fence_release_sys();
+	if (gridDim.x > 1) {
+		if (transport_add_relaxed_gpu(&a.c.arrived[a.slot]) + 1 != gridDim.x)
+			return;
+		a.c.arrived[a.slot] = 0;	/* for the next put, which comes behind this kernel */
+		ptx_fence_acq_rel_sys();
+	}
+	transport_st_relaxed_sys_b128(&a.c.theirs[a.slot], a.value, a.word);
+}
+
+__global__ void transport_stream_wait_kernel(const __grid_constant__ struct transport_stream_args a)
+{
+	struct cairn_signal s;
+	const int error = transport_wait(&a.c, a.slot, a.value, a.timeout_ns, &s);
+
+	if (!error)
+		return;
+	atomicCAS((unsigned long long *)a.c.state, 0ull, (unsigned long long)error);
+	a.c.failed->word = a.slot;
+	transport_fence_release_sys();
+	*(volatile uint64_t *)&a.c.failed->value = (uint64_t)error;
+}
+
+extern "C" int transport_stream_load(void)
+{
+	struct cudaFuncAttributes attributes;
+
+	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_put_kernel));
+	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_wait_kernel));
+	return 0;
+}
+
+extern "C" int transport_stream_launch_put(const struct transport_stream_args *a, void *stream)
+{
+	struct cairn_launch launch = { .block = { THREADS }, .stream = stream };
+	void *params[] = { (void *)a };
+	uint32_t most = 0;
+
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
+		if (a->part[i].rows * a->part[i].row_units > most)
+			most = a->part[i].rows * a->part[i].row_units;
+	launch.grid[0] = (most + UNROLL * THREADS - 1) / (UNROLL * THREADS);
+	if (launch.grid[0] > MAX_CTAS)
+		launch.grid[0] = MAX_CTAS;
+	return cairn_launch((const void *)transport_stream_put_kernel, &launch, params);
+}
+
+extern "C" int transport_stream_launch_wait(const struct transport_stream_args *a, void *stream)
+{
+	struct cairn_launch launch = { .stream = stream };
+	void *params[] = { (void *)a };
+
+	return cairn_launch((const void *)transport_stream_wait_kernel, &launch, params);
+}

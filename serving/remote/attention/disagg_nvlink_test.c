@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * disagg_nvlink_test - attention on a second GPU, over nvlink: what a layer takes more, and what lanes gain
+ *
+ * The model is llama3-8b with random weights, bf16. Each request has 1024 keys and one row, with logits. The
+ * cache is not filled: time does not depend on what it holds. The attention worker is a process on the next
+ * GPU.
+ *
+ *   disagg_layer: llama3_8b_b64_kv1024
+ *	64 requests. Both times are medians over 30 passes that are not captured, between two events of the
+ *	model's stream: with the same split in one process on one GPU, and with the worker. Their difference
+ *	over the layers is what a layer takes more: Q and the result cross the link, in this order, and K and
+ *	V beside the attention.
+ *
+ *   disagg: lanes_cuda
+ *	256 requests, in one batch and in two lanes of 128. As in an engine, a lane begins its next pass when
+ *	its last one has ended. Tokens per second of the host's clock.
+ */
+#include <errno.h>
+
+#include "conformance/harness.h"
+#include "rdma/transport/transport.h"
+#include "serving/base/clock.h"
+#include "serving/bench/load_test.h"
+#include "serving/remote/attention/attn_remote.h"
+#include "serving/remote/attention/disagg_nvlink_test.h"
+#include "serving/slices/sliced_bench_test.h"
+
+enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANES_BATCH = 256, LANES_PASSES = 20, WARM = 3 };
+
+struct side {
+	struct bench x;
+	struct cairn_sliced *sliced;
+	struct cairn_attn_local *local;		/* NULL: attention is remote */
+	const struct cairn_attn_link *link;
+};
+
+static struct side sides[2];
+
+static struct cairn_remote_pass pass_of(const struct bench *x)
+{
+	return (struct cairn_remote_pass){
+		.num_rows = x->batch, .batch = x->batch, .num_pages = x->batch * PAGES,
+		.qo_indptr = x->host.qo_indptr, .kv_indptr = x->host.kv_indptr,
+		.last_page_len = x->host.last_page_len, .kv_indices = x->host.kv_indices,
+	};
+}
+
+static struct cairn_remote_limits limits_of(int32_t batch, int32_t lanes)
+{
+	return (struct cairn_remote_limits){ batch, batch, KEYS, lanes * batch * PAGES, PAGE, lanes };
+}
+
+/* Returns a lead with one worker on the second GPU; NULL: the test is skipped or has failed. */
+static struct cairn_lead *open_lead(struct cairn_test *t)
+{
+	const struct cairn_lead_options o = {
+		.attention = 1, .table = "cuda", .beat_ms = 20000, .join_ms = 60000, .first_device = 1,
+		.num_devices = cairn_transport_gpus(),
+	};
+	struct cairn_lead *lead = NULL;
+	int ret = cairn_lead_create(&lead, &o);
+
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	else if (!EXPECT(t, ret == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	return lead;
+}
+
+static int open_side(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch,
+		     int32_t first_page, struct cairn_attn_remote *r, int32_t lane)
+{
+	int moved;
+
+	*s = (struct side){ .x = { .impl = *impl, .m = m, .batch = batch } };
+	CAIRN_TRY(prepare(&s->x, r ? 1 : batch * PAGES, first_page));
+	CAIRN_TRY(cairn_sliced_create(&s->sliced, s->x.scratch, s->x.slices, CAIRN_SLICED_PARTS));
+	if (!r) {
+		CAIRN_TRY(cairn_attn_local_create(&s->local, m, &s->x.kv, batch, 1));
+		CAIRN_TRY(cairn_attn_local_begin(s->local, &s->x.b, &s->x.past, s->x.stream, &moved));
+	}
+	s->link = r ? cairn_attn_remote_link(r, lane) : cairn_attn_local_link(s->local);
+	return cairn_sliced_reserve(s->sliced, &s->x.b, s->link, s->x.stream, &moved);
+}
+
+static void close_side(struct side *s)
+{
+	cairn_attn_local_destroy(s->local);
+	cairn_sliced_destroy(s->sliced);
+	close_passes(&s->x);
+}
+
+/* Sets *us to the median time of a pass. */
+static int time_passes(struct side *s, struct cairn_attn_remote *r, double *us)
+{
+	const struct cairn_impl *impl = &s->x.impl;
+	const struct cairn_remote_pass p = pass_of(&s->x);
+	void *begin = NULL, *end = NULL;
+	float ms[LAYER_PASSES];
+	int ret = impl->event_create(&begin);
+
+	if (!ret)
+		ret = impl->event_create(&end);
+	for (int i = -WARM; i < LAYER_PASSES && !ret; i++) {
+		if (r)
+			ret = cairn_attn_remote_begin(r, 0, &p);
+		if (!ret)
+			ret = impl->event_record(begin, s->x.stream);
+		if (!ret)
+			ret = cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+		if (!ret)
+			ret = impl->event_record(end, s->x.stream);
+		if (!ret && r)
+			ret = cairn_attn_remote_finish(r, 0, s->x.stream);
+		if (!ret)
+			ret = impl->event_elapsed(&ms[i < 0 ? 0 : i], begin, end);
+	}
+	if (begin)
+		impl->event_destroy(begin);
+	if (end)
+		impl->event_destroy(end);
+	qsort(ms, LAYER_PASSES, sizeof(*ms), compare_floats);
+	*us = 1e3 * (double)ms[LAYER_PASSES / 2];
+	return ret;
+}
+
+static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
+			 double us[2])
+{
+	const struct cairn_remote_limits limits = limits_of(LAYER_BATCH, 1);
+	struct cairn_attn_remote *r = NULL;
+	int ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, NULL, 0);
+
+	if (!ret)
+		ret = time_passes(&sides[0], NULL, &us[0]);
+	close_side(&sides[0]);
+	if (!ret)
+		ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
+	if (!ret) {
+		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, r, 0);
+		if (!ret)
+			ret = time_passes(&sides[0], r, &us[1]);
+		close_side(&sides[0]);
+	}
+	cairn_attn_remote_destroy(r);
+	return ret;
+}
+
+/* Enqueues a pass of a lane. */
+static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane)
+{
+	const struct cairn_remote_pass p = pass_of(&s->x);
+
+	CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
+	return cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+}
+
+/* Sets *rate to the tokens per second of so many lanes, which share LANES_BATCH requests. */
+static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
+			 int32_t lanes, double *rate)
+{
+	const int32_t batch = LANES_BATCH / lanes, warm = WARM * lanes, num = LANES_PASSES * lanes;
+	const struct cairn_remote_limits limits = limits_of(batch, lanes);
+	struct cairn_attn_remote *r = NULL;
+	int64_t begin = 0;
+	int ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
+
+	for (int32_t i = 0; i < lanes && !ret; i++)
+		ret = open_side(&sides[i], impl, m, batch, i * batch * PAGES, r, i);
+	for (int32_t i = 0; i < lanes && !ret; i++)
+		ret = launch(&sides[i], r, i);
+	for (int32_t i = 0; i < warm + num && !ret; i++) {
+		const int32_t lane = i % lanes;
+
+		ret = cairn_attn_remote_finish(r, lane, sides[lane].x.stream);
+		if (i + 1 == warm)
+			begin = cairn_clock_ns();
+		if (!ret)
+			ret = launch(&sides[lane], r, lane);
+	}
+	*rate = (double)num * batch * 1e9 / (double)(cairn_clock_ns() - begin);
+	cairn_attn_remote_destroy(r);		/* ends the passes that are under way */
+	for (int32_t i = 0; i < lanes; i++)
+		close_side(&sides[i]);
+	return ret;
+}
+
+/* Opens two GPUs and the model. Returns 0 if the test is skipped or has failed. */
+static int begin(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model **m,
+		 struct cairn_lead **lead)
+{
+	if (cairn_transport_gpus() < 2) {
+		cairn_skip(t, "needs 2 CUDA devices");
+		return 0;
+	}
+	memset(sides, 0, sizeof(sides));
+	if (load_open(t, "llama3-8b", impl, m))
+		return 0;
+	*lead = open_lead(t);
+	if (!*lead)
+		cairn_model_free(*m);
+	return *lead != NULL;
+}
+
+static void llama3_8b_b64_kv1024(struct cairn_test *t)
+{
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	struct cairn_lead *lead;
+	double us[2];
+
+	if (!begin(t, &impl, &m, &lead))
+		return;
+	if (EXPECT(t, measure_layer(lead, &impl, m, us) == 0))
+		cairn_row(t, "llama3_8b_b64_kv1024", "cuda", "\"link\":\"nvlink\",\"requests\":%d,"
+			  "\"local_us\":%.1f,\"remote_us\":%.1f,\"added_layer_us\":%.2f", LAYER_BATCH, us[0],
+			  us[1], (us[1] - us[0]) / m->config.num_hidden_layers);
+	else
+		cairn_note(t, "%s", cairn_last_error());
+	cairn_lead_destroy(lead);
+	cairn_model_free(m);
+}
+
+void cairn_measure_lanes_cuda(struct cairn_test *t)
+{
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	struct cairn_lead *lead;
+	double rate[2];
+
+	if (!begin(t, &impl, &m, &lead))
+		return;
+	if (EXPECT(t, !measure_lanes(lead, &impl, m, 1, &rate[0]) &&
+		   !measure_lanes(lead, &impl, m, 2, &rate[1])))
+		cairn_row(t, "lanes_cuda", "cuda", "\"link\":\"nvlink\",\"requests\":%d,\"keys\":%d,"
+			  "\"tokens_per_s_1\":%.0f,\"tokens_per_s_2\":%.0f,\"two_over_one\":%.2f",
+			  LANES_BATCH, KEYS, rate[0], rate[1], rate[1] / rate[0]);
+	else
+		cairn_note(t, "%s", cairn_last_error());
+	cairn_lead_destroy(lead);
+	cairn_model_free(m);
+}
+
+static const struct cairn_unit measures[] = {
+	{ "llama3_8b_b64_kv1024", llama3_8b_b64_kv1024 },
+};
+
+const struct cairn_family cairn_disagg_layer_family = {
+	.stage = "serving", .name = "disagg_layer", .measures = measures,
+	.num_measures = ARRAY_SIZE(measures),
+};
