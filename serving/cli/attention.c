@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "primitives/base/error.h"
+#include "serving/base/clock.h"
 #include "serving/cli/command.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/member/model_digest.h"
@@ -111,6 +112,11 @@ static int list_prefill(const struct cairn_session *s, char *text, size_t len)
 	return num;
 }
 
+static double since(int64_t ns)
+{
+	return (double)(cairn_clock_ns() - ns) * 1e-9;
+}
+
 void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
 			       struct cairn_prefill_told *told)
 {
@@ -123,8 +129,8 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
 	cairn_lead_stats(s->lead, &now);
 	num = list_prefill(s, pids, sizeof(pids));
 	if (now.lost > told->lost)
-		fprintf(stderr, "cairn %s: %s; its prompts are computed here\n", command,
-			*now.last_loss ? now.last_loss : now.last_refused);
+		fprintf(stderr, "cairn %s: %s; its prompts are computed here, for %.3f s so far\n", command,
+			*now.last_loss ? now.last_loss : now.last_refused, since(now.noticed_ns));
 	if (now.refused > told->refused)
 		fprintf(stderr, "cairn %s: prefill workers: %s\n", command, now.last_refused);
 	if (strcmp(pids, told->pids))
@@ -133,6 +139,17 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
 	told->lost = now.lost;
 	told->refused = now.refused;
 	memcpy(told->pids, pids, sizeof(pids));
+}
+
+void cairn_session_say_recoveries(const struct cairn_session *s, const char *command, int64_t recoveries)
+{
+	struct cairn_lead_stats stats;
+
+	if (!recoveries)
+		return;
+	cairn_lead_stats(s->lead, &stats);
+	fprintf(stderr, "cairn %s: %lld times, what the answer had was computed again; the last loss: %s\n",
+		command, (long long)recoveries, stats.last_loss);
 }
 
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)
@@ -146,8 +163,9 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	cairn_lead_stats(s->lead, &stats);
 	workers = cairn_lead_attention(s->lead);
 	if (stats.lost > *lost)
-		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
-			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");
+		fprintf(stderr, "cairn %s: %s; %.3f s later, running answers are computed again\n",
+			command, *stats.last_loss ? stats.last_loss : "a spare attention worker is lost",
+			since(stats.noticed_ns));
 	*lost = stats.lost;
 	fprintf(stderr, "cairn %s: ", command);
 	if (cairn_model_is_latent(s->model))

@@ -218,6 +218,8 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.
  */
+/* Prints what was lost during a run that is over, if anything was. */
+void cairn_session_say_recoveries(const struct cairn_session *s, const char *command, int64_t recoveries);
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost);
 
 /* Checks that the options go together; a draft model implies its method. */

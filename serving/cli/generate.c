@@ -475,6 +475,7 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 	f->drafts = stats.speculation;
 	f->steps = stats.steps;
 	f->nano_steps = stats.nano_steps;
+	cairn_session_say_recoveries(s, "generate", stats.recoveries);
 	return 0;
 }
 
