@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kill workers under load: python3 tools/worker_faults.py BUILD [--role ROLE] [--kills N] [--streams N] [--workers N]
 
-Starts `cairn serve` on table cpu with the embedded model and attention or prefill workers, asks it --streams prompts, once
+Starts `cairn serve` on table cpu with the embedded model and attention, model or prefill workers, asks it --streams prompts, once
 undisturbed and then again and again while processes of the role are killed (-9), stopped, or (as root) cut off, in turn. The lead
 is the server's process with engine and model; to cut it off ends its connections with all workers. Every answer must be that of
 the undisturbed server, which has no prefill workers. Prints for each kind how long it took until a loss was noticed and until it
@@ -36,6 +36,11 @@ ROLES = {
         "options": ["--prefill-min", "64", "--prefill-workers"],
     },
 }
+ROLES["model"] = {
+    **ROLES["attention"],
+    "named": r"model workers, processes ([\d, ]+)",
+    "options": ["--attention-workers", "2", "--attention-keys", "all", "--model-workers"],
+}
 ROLES["lead"] = {**ROLES["attention"], "ended": "the worker has failed"}
 
 
@@ -56,7 +61,7 @@ class Server:
         # the fused step rounds otherwise than the operations, and which rows it computes depends on what is cached
         command += ["--decode", "unfused"] if opt.role == "prefill" else []
         command += ["--resume-limit", str(opt.kills)] if opt.role == "lead" else []
-        command += [*self.role["options"], str(opt.workers)] if workers else []
+        command += [*self.role["options"], str(opt.workers + (opt.role == "model"))] if workers else []
         env = {"OMP_NUM_THREADS": "1", **os.environ}
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
         self.url = self.process.stdout.readline().strip().split()[-1]

@@ -17,9 +17,13 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" : NULL;
 	const int64_t prefill = p ? p->workers : 0;
 
-	if (o->model_workers > 1)
-		return cairn_error(EOPNOTSUPP, "--model-workers: %lld: the model, the engine and the lead "
-				   "are one process so far", (long long)o->model_workers);
+	const char *with = o->journal ? "kv-journal" : !cairn_lanes_names[o->lanes + 1] ? "lanes auto" : NULL;
+
+	if (o->model_workers > 1 && with)
+		return cairn_error(EOPNOTSUPP, "--model-workers: more than 1 exclude --%s so far", with);
+	if (o->lanes && o->lanes + 1 < o->model_workers)
+		return cairn_error(EINVAL, "--lanes: %d are too few for %lld --model-workers", o->lanes + 1,
+				   (long long)o->model_workers);
 	if (o->model_workers && !o->workers)
 		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
@@ -41,7 +45,7 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 							  "workers of this machine inherit a secret") : 0;
 }
 
-/* Lists the options by which a prefill worker has the same model. */
+/* Lists the options by which a prefill or model worker has the same model. */
 static void list_model(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
 		       int64_t seed)
 {
@@ -71,6 +75,8 @@ void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_atte
 	e->attends_all = o->keys;
 	e->kv_journal = o->journal << 30;
 	e->lanes = cairn_lanes_names[o->lanes + 1] ? o->lanes + 1 : CAIRN_LANES_AUTO;
+	if (!o->lanes && o->model_workers > 1)
+		e->lanes = (int32_t)o->model_workers;
 }
 
 int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
@@ -79,18 +85,20 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 {
 	static const char *const names[][2] = {
 		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
-		{ "workers_listen", "workers-listen" }, { "secret_file", "secret-file" }, { NULL, NULL },
+		{ "workers_listen", "workers-listen" }, { "secret_file", "secret-file" },
+		{ "model_workers", "model-workers" }, { NULL, NULL },
 	};
 	struct cairn_lead_options lo = {
 		.attention = (int32_t)o->workers, .prefill = p ? (int32_t)p->workers : 0,
 		.table = s->impl.name, .impl = c->impl, .listen = o->listen, .secret_file = o->secret_file,
+		.model = o->model_workers ? (int32_t)o->model_workers - 1 : 0,
 		.config = cairn_share_digest(&s->model->config), .model_options = s->model_options,
 	};
 
 	if (!lo.attention && !lo.prefill)
 		return 0;
 	list_model(s, c, shape, seed);
-	if (lo.prefill)
+	if (lo.prefill || lo.model)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));
 	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);
 }
@@ -177,6 +185,9 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	fprintf(stderr, " on %d attention workers, processes", workers);
 	for (int32_t i = 1; i <= workers; i++)
 		fprintf(stderr, "%s%d", i > 1 ? ", " : " ", cairn_lead_pid(s->lead, i));
+	for (int32_t i = 1; i < cairn_lead_models(s->lead); i++)
+		fprintf(stderr, "%s%d", i > 1 ? ", " : "; further model workers, processes ",
+			cairn_lead_pid(s->lead, cairn_lead_model_rank(s->lead, i)));
 	if (cairn_heads_waste(heads, workers) > 0)
 		fprintf(stderr, "; unequal parts leave %.1f%% of their time idle",
 			100 * cairn_heads_waste(heads, workers));

@@ -85,7 +85,7 @@ extern const char *const cairn_lanes_names[];		/* "1", "2", "3", "auto", NULL */
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_ATTENTION_OPTIONS(to) \
 	{ "attention-workers", CAIRN_OPT_INT, &(to)->workers, 1, 255, NULL }, \
-	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
+	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, CAIRN_MAX_LANES, NULL }, \
 	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }, \
@@ -154,6 +154,7 @@ struct cairn_session {
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
+	int without_text;		/* set before loading: no tokenizer is loaded */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
 	int is_context;		/* the ranks share rows, not weights */
 	int has_context;	/* the ranks share weights, and the rows of long passes */

@@ -34,8 +34,8 @@ int cairn_member_begin(struct cairn_member_command *c, int only_tcp)
 		return cairn_error(EINVAL, "--transport: '%s' carries no host memory between processes; "
 				   "tcp does", c->transport);
 	if (only_tcp && strcmp(c->transport, "tcp"))
-		return cairn_error(EINVAL, "--transport: attention workers have tcp alone so far, not '%s'",
-				   c->transport);
+		return cairn_error(EINVAL, "--transport: attention and model workers have tcp alone so "
+				   "far, not '%s'", c->transport);
 	c->o.transport = c->transport;
 	if (!strcmp(c->impl, "auto"))
 		c->impl = NULL;		/* as for a command without --impl */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member_command - what `cairn attention-worker` and `cairn prefill-worker` have in common
+ * member_command - what `cairn attention-worker`, `prefill-worker` and `model-worker` have in common
  *
  * A worker that a lead has started on its machine (--die-with) dies with that process, and is quiet about it.
  */

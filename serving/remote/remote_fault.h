@@ -24,6 +24,8 @@ enum cairn_remote_fault {
 	FAULT_MOVES_AT_ONCE,		/* pages of all layers are copied before the plan's first layer */
 	FAULT_BUFFER_BY_TURN,		/* the buffers of K and V are used in turn by all lanes */
 	FAULT_WORKER_LANES_SHARE,	/* all lanes read the buffers of the first one */
+	FAULT_TURN_UNORDERED,		/* a turn does not wait for plans that are under way */
+	FAULT_PLAN_OVERTAKES,		/* a turn does not wait for plans that have not begun */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */

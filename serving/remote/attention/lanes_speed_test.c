@@ -153,7 +153,7 @@ static int fill_pages(struct cairn_attn_remote *r, struct cairn_attn_rows *rows,
 static void journal_cpu(struct cairn_test *t)
 {
 	const struct cairn_remote_limits limits = {
-		JOURNAL_ROWS, JOURNAL_ROWS, JOURNAL_PAGES * JOURNAL_PAGE, JOURNAL_PAGES, JOURNAL_PAGE, 1,
+		JOURNAL_ROWS, JOURNAL_ROWS, JOURNAL_PAGES * JOURNAL_PAGE, JOURNAL_PAGES, JOURNAL_PAGE, 1, 0,
 	};
 	const struct cairn_lead_options o = {
 		.attention = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 60000, .join_ms = 60000,
