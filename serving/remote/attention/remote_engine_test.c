@@ -319,7 +319,9 @@ static void model_workers(struct cairn_test *t)
 		got->victim = cases[i].loses ? opt.attention : NULL;
 		got->of_model = cases[i].of_model;
 		run_all(t, got, m, &opt, &stats);
-		EXPECT(t, stats.recoveries == 2 * cases[i].loses && stats.sliced_steps >= stats.steps);
+		/* the second loss may come when its lane has nothing left to do */
+		EXPECT(t, stats.recoveries >= cases[i].loses && stats.recoveries <= 2 * cases[i].loses);
+		EXPECT(t, stats.sliced_steps >= stats.steps);
 		EXPECT(t, stats.scheduler.hit_tokens > 0);
 		compare_bits(t, want, got);
 		cairn_lead_destroy(opt.attention);
