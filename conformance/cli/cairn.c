@@ -63,6 +63,7 @@ static const struct command {
 	{ "attention-worker", "holds keys and values for a generate or serve elsewhere",
 	  cairn_cmd_attention_worker },
 	{ "prefill-worker", "computes long prompts for a serve elsewhere", cairn_cmd_prefill_worker },
+	{ "model-worker", "computes passes for a generate or serve elsewhere", cairn_cmd_model_worker },
 	{ "serve-worker", NULL, cairn_cmd_serve_worker },
 	{ "grammar", NULL, cairn_cmd_grammar },
 	{ "convert-gqa", "makes a checkpoint with fewer heads of keys and values", cairn_cmd_convert_gqa },

@@ -6,6 +6,7 @@
 
 #include "primitives/base/error.h"
 #include "rdma/transport/transport.h"
+#include "serving/base/clock.h"
 #include "serving/cli/command.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/member/model_digest.h"
@@ -18,9 +19,13 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	const char *needs = o->listen ? "workers-listen" : o->secret_file ? "secret-file" : NULL;
 	const int64_t prefill = p ? p->workers : 0;
 
-	if (o->model_workers > 1)
-		return cairn_error(EOPNOTSUPP, "--model-workers: %lld: the model, the engine and the lead "
-				   "are one process so far", (long long)o->model_workers);
+	const char *with = o->journal ? "kv-journal" : !cairn_lanes_names[o->lanes + 1] ? "lanes auto" : NULL;
+
+	if (o->model_workers > 1 && with)
+		return cairn_error(EOPNOTSUPP, "--model-workers: more than 1 exclude --%s so far", with);
+	if (o->lanes && o->lanes + 1 < o->model_workers)
+		return cairn_error(EINVAL, "--lanes: %d are too few for %lld --model-workers", o->lanes + 1,
+				   (long long)o->model_workers);
 	if (o->model_workers && !o->workers)
 		return cairn_error(EINVAL, "--model-workers: needs --attention-workers");
 	if (o->keys && !o->workers)
@@ -45,7 +50,7 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 							  "workers of this machine inherit a secret") : 0;
 }
 
-/* Lists the options by which a prefill worker has the same model. */
+/* Lists the options by which a prefill or model worker has the same model. */
 static void list_model(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
 		       int64_t seed, int64_t stages)
 {
@@ -81,6 +86,8 @@ void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_atte
 	e->attends_all = o->keys;
 	e->kv_journal = o->journal << 30;
 	e->lanes = cairn_lanes_names[o->lanes + 1] ? o->lanes + 1 : CAIRN_LANES_AUTO;
+	if (!o->lanes && o->model_workers > 1)
+		e->lanes = (int32_t)o->model_workers;
 }
 
 int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
@@ -89,11 +96,13 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 {
 	static const char *const names[][2] = {
 		{ "attention_workers", "attention-workers" }, { "prefill_workers", "prefill-workers" },
-		{ "workers_listen", "workers-listen" }, { "secret_file", "secret-file" }, { NULL, NULL },
+		{ "workers_listen", "workers-listen" }, { "secret_file", "secret-file" },
+		{ "model_workers", "model-workers" }, { NULL, NULL },
 	};
 	struct cairn_lead_options lo = {
 		.attention = (int32_t)o->workers, .prefill = p ? (int32_t)p->workers : 0,
 		.table = s->impl.name, .impl = c->impl, .listen = o->listen, .secret_file = o->secret_file,
+		.model = o->model_workers ? (int32_t)o->model_workers - 1 : 0,
 		.config = cairn_share_digest(&s->model->config), .model_options = s->model_options,
 	};
 
@@ -103,7 +112,7 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 		lo.num_devices = cairn_transport_gpus();
 	lo.first_device = (int32_t)c->device + 1;
 	list_model(s, c, shape, seed, p ? p->stages : 0);
-	if (lo.prefill)
+	if (lo.prefill || lo.model)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));
 	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);
 }
@@ -125,6 +134,11 @@ static int list_prefill(const struct cairn_session *s, char *text, size_t len)
 	return num;
 }
 
+static double since(int64_t ns)
+{
+	return (double)(cairn_clock_ns() - ns) * 1e-9;
+}
+
 void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
 			       struct cairn_prefill_told *told)
 {
@@ -137,8 +151,8 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
 	cairn_lead_stats(s->lead, &now);
 	num = list_prefill(s, pids, sizeof(pids));
 	if (now.lost > told->lost)
-		fprintf(stderr, "cairn %s: %s; its prompts are computed here\n", command,
-			*now.last_loss ? now.last_loss : now.last_refused);
+		fprintf(stderr, "cairn %s: %s; its prompts are computed here, for %.3f s so far\n", command,
+			*now.last_loss ? now.last_loss : now.last_refused, since(now.noticed_ns));
 	if (now.refused > told->refused)
 		fprintf(stderr, "cairn %s: prefill workers: %s\n", command, now.last_refused);
 	if (strcmp(pids, told->pids))
@@ -147,6 +161,17 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
 	told->lost = now.lost;
 	told->refused = now.refused;
 	memcpy(told->pids, pids, sizeof(pids));
+}
+
+void cairn_session_say_recoveries(const struct cairn_session *s, const char *command, int64_t recoveries)
+{
+	struct cairn_lead_stats stats;
+
+	if (!recoveries)
+		return;
+	cairn_lead_stats(s->lead, &stats);
+	fprintf(stderr, "cairn %s: %lld times, what the answer had was computed again; the last loss: %s\n",
+		command, (long long)recoveries, stats.last_loss);
 }
 
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost)
@@ -160,8 +185,9 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	cairn_lead_stats(s->lead, &stats);
 	workers = cairn_lead_attention(s->lead);
 	if (stats.lost > *lost)
-		fprintf(stderr, "cairn %s: %s; running answers are computed again\n", command,
-			*stats.last_loss ? stats.last_loss : "a spare attention worker is lost");
+		fprintf(stderr, "cairn %s: %s; %.3f s later, running answers are computed again\n",
+			command, *stats.last_loss ? stats.last_loss : "a spare attention worker is lost",
+			since(stats.noticed_ns));
 	*lost = stats.lost;
 	fprintf(stderr, "cairn %s: ", command);
 	if (cairn_model_is_latent(s->model))
@@ -173,6 +199,9 @@ void cairn_session_say_attention(const struct cairn_session *s, const char *comm
 	fprintf(stderr, " on %d attention workers, processes", workers);
 	for (int32_t i = 1; i <= workers; i++)
 		fprintf(stderr, "%s%d", i > 1 ? ", " : " ", cairn_lead_pid(s->lead, i));
+	for (int32_t i = 1; i < cairn_lead_models(s->lead); i++)
+		fprintf(stderr, "%s%d", i > 1 ? ", " : "; further model workers, processes ",
+			cairn_lead_pid(s->lead, cairn_lead_model_rank(s->lead, i)));
 	if (cairn_heads_waste(heads, workers) > 0)
 		fprintf(stderr, "; unequal parts leave %.1f%% of their time idle",
 			100 * cairn_heads_waste(heads, workers));

@@ -85,8 +85,13 @@ static void refused(struct cairn_test *t)
 		"--prefix-cache", "off");
 	REFUSED(t, "--secret-file: needs --workers-listen", "serve", "--prefill-workers", "1",
 		"--secret-file", "x");
-	REFUSED(t, "--model-workers: 2: the model, the engine and the lead are one process", "serve",
-		"--attention-workers", "2", "--model-workers", "2");
+	REFUSED(t, "--model-workers: more than 1 exclude --kv-journal", "serve", "--attention-workers", "2",
+		"--model-workers", "2", "--kv-journal", "1");
+	REFUSED(t, "--lanes: 2 are too few for 3 --model-workers", "serve", "--attention-workers", "2",
+		"--model-workers", "3", "--lanes", "2");
+	REFUSED(t, "--join: is missing", "model-worker");
+	REFUSED(t, "--kv-mib: a model worker holds no keys", "model-worker", "--join", "127.0.0.1:1",
+		"--kv-mib", "1");
 	REFUSED(t, "--model-workers: needs --attention-workers", "generate", "--model-workers", "1");
 	REFUSED(t, "--join: is missing", "prefill-worker");
 	REFUSED(t, "--shape: excludes --model", "prefill-worker", "--join", "127.0.0.1:1", "--shape", "x",

@@ -109,7 +109,7 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 	if (ret > 0)
 		return CAIRN_EXIT_OK;
 	if (!ret)
-		ret = cairn_member_begin(&c, 1);
+		ret = cairn_member_begin(&c, CAIRN_MEMBER_ATTENTION);
 	if (!ret)
 		ret = work(&c, device);
 	return cairn_member_status("attention-worker", ret);

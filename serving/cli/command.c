@@ -363,14 +363,15 @@ int cairn_session_load(struct cairn_session *s, const char *dir)
 		strcpy(s->dir, dir);
 	else
 		snprintf(s->dir, sizeof(s->dir), "%s/serving/embedded", cairn_data_dir());
-	CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
+	if (!s->without_text)
+		CAIRN_TRY(cairn_tokenizer_open(s->dir, &s->tokenizer));
 	if (s->ranks > 1)
 		CAIRN_TRY(cairn_session_load_rank(s, s->rank ? NULL : show_progress, &p));
 	else
 		CAIRN_TRY(cairn_model_load_as(&s->model, &s->impl, s->dir, s->weights, s->kv, show_progress,
 					      &p));
 	s->weights = s->model->weights;		/* w4 for a checkpoint in 4 bits */
-	if (cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
+	if (s->tokenizer && cairn_tokenizer_size(s->tokenizer) > s->model->config.vocab_size)
 		return cairn_error(EINVAL,
 				   "%s/tokenizer.json: has %d tokens, vocab_size of config.json is %d",
 				   s->dir, cairn_tokenizer_size(s->tokenizer), s->model->config.vocab_size);

@@ -85,7 +85,7 @@ extern const char *const cairn_lanes_names[];		/* "1", "2", "3", "auto", NULL */
 /* Their rows in an array of struct cairn_option. */
 #define CAIRN_ATTENTION_OPTIONS(to) \
 	{ "attention-workers", CAIRN_OPT_INT, &(to)->workers, 1, 255, NULL }, \
-	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, 255, NULL }, \
+	{ "model-workers", CAIRN_OPT_INT, &(to)->model_workers, 1, CAIRN_MAX_LANES, NULL }, \
 	{ "workers-listen", CAIRN_OPT_TEXT, &(to)->listen, 0, 0, NULL }, \
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->secret_file, 0, 0, NULL }, \
 	{ "attention-keys", CAIRN_OPT_CHOICE, &(to)->keys, 0, 0, cairn_attention_keys }, \
@@ -157,6 +157,7 @@ struct cairn_session {
 	enum cairn_weights weights;		/* form of the weights; set before loading */
 	enum cairn_kv_form kv;			/* form of the KV cache; set before loading */
 	int progress_lines;			/* show progress without a terminal; set before loading */
+	int without_text;		/* set before loading: no tokenizer is loaded */
 	int32_t rank, ranks;	/* this rank's part; ranks 0: all. Set before loading */
 	int is_context;		/* the ranks share rows, not weights */
 	int has_context;	/* the ranks share weights, and the rows of long passes */
@@ -227,6 +228,8 @@ void cairn_session_say_prefill(const struct cairn_session *s, const char *comman
  * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
  * name of the command in front. *lost: losses told so far, from 0 on.
  */
+/* Prints what was lost during a run that is over, if anything was. */
+void cairn_session_say_recoveries(const struct cairn_session *s, const char *command, int64_t recoveries);
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost);
 
 /* Checks that the options go together; a draft model implies its method. */

@@ -8,6 +8,7 @@
 int cairn_cmd_generate(int argc, char **argv);
 int cairn_cmd_attention_worker(int argc, char **argv);
 int cairn_cmd_prefill_worker(int argc, char **argv);
+int cairn_cmd_model_worker(int argc, char **argv);
 int cairn_cmd_eval(int argc, char **argv);
 int cairn_cmd_convert_gqa(int argc, char **argv);
 int cairn_cmd_convert_slices(int argc, char **argv);

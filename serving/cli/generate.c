@@ -108,7 +108,9 @@ static const char usage[] =
 	"                        KV heads or, if there are fewer heads, with some of a head's pages; latent\n"
 	"                        attention counts as one head; with --impl cuda on the GPUs behind this\n"
 	"                        process's, in turn (0: by this process)\n"
-	"  --model-workers M     processes that run the rest of a pass: only 1 so far, this one (1)\n"
+	"  --model-workers M     processes that run the rest of a pass, at most 3: this one, and M - 1 that\n"
+	"                        it starts, or that join with cairn model-worker; each has all weights and\n"
+	"                        runs one of the lanes, so there are at least M of these (1)\n"
 	"  --workers-listen A    wait for them at this HOST:PORT, where cairn attention-worker joins\n"
 	"                        or, if mpirun or srun has started this command several times, the\n"
 	"                        other ranks do\n"
@@ -480,6 +482,7 @@ static int run_all(struct cairn_session *s, struct cairn_engine *e, const struct
 	f->drafts = stats.speculation;
 	f->steps = stats.steps;
 	f->nano_steps = stats.nano_steps;
+	cairn_session_say_recoveries(s, "generate", stats.recoveries);
 	return 0;
 }
 

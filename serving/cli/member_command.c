@@ -19,8 +19,10 @@ static int die_with(int64_t parent)
 	return 0;
 }
 
-int cairn_member_begin(struct cairn_member_command *c, int attends)
+int cairn_member_begin(struct cairn_member_command *c, enum cairn_member_role role)
 {
+	const char *const t = c->transport;
+
 	signal(SIGPIPE, SIG_IGN);
 	if (c->parent) {		/* the lead alone handles ^C and SIGTERM */
 		signal(SIGINT, SIG_IGN);
@@ -30,13 +32,14 @@ int cairn_member_begin(struct cairn_member_command *c, int attends)
 	c->o.rejoin_ms = c->parent ? 0 : (int32_t)(c->rejoin_s > 1000000 ? 1000000 : c->rejoin_s) * 1000;
 	if (!c->o.join)
 		return cairn_error(EINVAL, "--join: is missing");
-	if (attends && c->transport && strcmp(c->transport, "tcp") && strcmp(c->transport, "nvlink"))
-		return cairn_error(EINVAL, "--transport: attention workers have tcp and nvlink, not '%s'",
-				   c->transport);
-	if (!attends && c->transport && !cairn_run_transport(c->transport))
+	if (role == CAIRN_MEMBER_ATTENTION && t && strcmp(t, "tcp") && strcmp(t, "nvlink"))
+		return cairn_error(EINVAL, "--transport: attention workers have tcp and nvlink, not '%s'", t);
+	if (role != CAIRN_MEMBER_ATTENTION && t && !cairn_run_transport(t))
 		return cairn_error(EINVAL, "--transport: '%s' carries no host memory between processes; "
-				   "tcp does", c->transport);
-	c->o.transport = c->transport;
+				   "tcp does", t);
+	if (role == CAIRN_MEMBER_MODEL && t && strcmp(t, "tcp"))
+		return cairn_error(EINVAL, "--transport: model workers have tcp alone so far, not '%s'", t);
+	c->o.transport = t;
 	if (!strcmp(c->impl, "auto"))
 		c->impl = NULL;		/* as for a command without --impl */
 	return die_with(c->parent);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * member_command - what `cairn attention-worker` and `cairn prefill-worker` have in common
+ * member_command - what `cairn attention-worker`, `prefill-worker` and `model-worker` have in common
  *
  * A worker that a lead has started on its machine (--die-with) dies with that process, and is quiet about it.
  */
@@ -48,9 +48,20 @@ struct cairn_member_command {
 	"\n" \
 	"Exit status: 0 the lead has ended, 1 failed or lost the lead, 2 bad usage, or refused.\n"
 
-/* Checks the options, and sets how this process takes signals. attends: an attention worker. */
-int cairn_member_begin(struct cairn_member_command *c, int attends);
+/* Checks the options, and sets how this process takes signals. */
+int cairn_member_begin(struct cairn_member_command *c, enum cairn_member_role role);
 /* Prints the error, if any, after the command's name. Returns the exit status. */
 int cairn_member_status(const char *command, int ret);
+
+/* What a prefill or model worker is told of its model. */
+struct cairn_member_model {
+	const char *shape;
+	int64_t seed;
+	int weights, kv;
+	int64_t stages, chunk;		/* of prefill workers: --pp, --pp-chunk; 0: not given */
+};
+
+/* prefill_stages.c: forks the stages of a prefill worker, whose rank 0 joins the lead. */
+int cairn_prefill_stages(const struct cairn_member_command *c, const struct cairn_member_model *m);
 
 #endif

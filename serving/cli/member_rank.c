@@ -46,10 +46,13 @@ static int check_address(const char *option, const char *listen)
 int cairn_exec_member(const struct cairn_attention_options *a, const struct cairn_prefill_options *p,
 		      const struct cairn_common_options *c, const char *shape, int64_t seed)
 {
-	const int attends = a->workers > 0;
+	int32_t rank = 0;
+	const int ret = !a->workers && !(p && p->workers) ? 0 : rank_of_process(&rank);
+	const int computes = rank < a->model_workers;	/* as a model worker, before those that attend */
+	const int attends = a->workers > 0 && !computes;
 	const char *args[MAX_ARGS] = {
-		"cairn", attends ? "attention-worker" : "prefill-worker", "--join", a->listen,
-		"--impl", c->impl ? c->impl : "auto",
+		"cairn", computes ? "model-worker" : attends ? "attention-worker" : "prefill-worker",
+		"--join", a->listen, "--impl", c->impl ? c->impl : "auto",
 	};
 	const struct {
 		const char *option, *value;
@@ -63,15 +66,11 @@ int cairn_exec_member(const struct cairn_attention_options *a, const struct cair
 	};
 	char number[32], stages[8];
 	sigset_t none;
-	int32_t rank;
 	int n = 6;
 
-	if (!attends && !(p && p->workers))
-		return 0;
-	CAIRN_TRY(rank_of_process(&rank));
-	if (!rank)
-		return 0;
-	CAIRN_TRY(check_address(attends ? "--attention-workers" : "--prefill-workers", a->listen));
+	if (ret || !rank)
+		return ret;
+	CAIRN_TRY(check_address(a->workers ? "--attention-workers" : "--prefill-workers", a->listen));
 	for (size_t i = 0; i < sizeof(more) / sizeof(more[0]); i++) {
 		if (!more[i].value)
 			continue;

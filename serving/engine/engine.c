@@ -183,6 +183,7 @@ int cairn_engine_create(struct cairn_engine **out, struct cairn_model *model,
 		ret = engine_lanes_check(&e->opt);
 	e->num_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? CAIRN_MAX_LANES : e->opt.lanes ? e->opt.lanes : 1;
 	e->used_lanes = e->opt.lanes == CAIRN_LANES_AUTO ? 1 : e->num_lanes;
+	e->num_models = e->opt.attention ? cairn_lead_models(e->opt.attention) : 1;
 	if (!ret && e->opt.prefill)
 		ret = engine_pull_check(&e->opt);
 	if (!ret)
@@ -442,6 +443,8 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 
 	CAIRN_TRY(engine_treat_begin(e, r, request));
 	sr.movable = !r->counts;	/* its token counters are in the memory of one lane */
+	/* other model workers have neither counters nor lists, so they keep nothing that could be lost */
+	sr.in_first_lane = e->num_models > 1 && (r->counts || r->num_forbidden || r->req.sampling.num_bias);
 	if (request->beam_width)
 		CAIRN_TRY(engine_beams_create(e, r));
 	sr.speculates = engine_spec_begin(e, r);

@@ -103,6 +103,7 @@ struct cairn_engine {
 	struct cairn_scheduler *scheduler;
 	struct cairn_worker *worker;	/* that of the lane in turn */
 	struct cairn_worker *lanes[CAIRN_MAX_LANES];	/* [num_lanes]; without lanes there is one */
+	int32_t num_models;		/* model workers: number i > 0, of another process, computes lane i */
 	int32_t num_lanes, lane;
 	int32_t used_lanes;		/* that new requests may enter */
 	struct cairn_lane_costs lane_costs;

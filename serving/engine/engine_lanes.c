@@ -11,6 +11,9 @@
  *   attention            0.3 | 1.3                          0.0                  1.0 | 0.1 | ...
  *
  * (lane.slice, of a model with four attention operators). So there is no bubble between two passes.
+ *
+ * With several model workers, lane i is computed by number i, whole passes at a time, while this process
+ * takes turns for its own lanes. It waits for the tokens of a lane in the order of the lanes, as above.
  */
 #include "serving/engine/engine_impl.h"
 
@@ -20,8 +23,15 @@ _Static_assert(CAIRN_MAX_LANES == CAIRN_SCHED_LANES, "the scheduler has as many 
 
 int engine_lanes_check(struct cairn_engine_options *o)
 {
+	const int32_t models = o->attention ? cairn_lead_models(o->attention) : 1;
+
 	if (o->lanes < CAIRN_LANES_AUTO || o->lanes > CAIRN_MAX_LANES)
 		return cairn_error(EINVAL, "engine: lanes: is %d, must be 1..%d", o->lanes, CAIRN_MAX_LANES);
+	if (models > 1 && o->slices)
+		return cairn_error(EOPNOTSUPP, "engine: slices: other model_workers have those of the model");
+	if (models > 1 && (o->lanes == CAIRN_LANES_AUTO || o->lanes < models))
+		return cairn_error(EINVAL, "engine: lanes: %d model_workers need at least %d", models,
+				   models);
 	if (o->kv_journal < 0 || (o->kv_journal && !o->attention))
 		return cairn_error(EINVAL, "engine: kv_journal: %s", o->attention ? "is negative" :
 				   "needs attention_workers");
@@ -41,6 +51,7 @@ int engine_lanes_create(struct cairn_engine *e, struct cairn_model *model,
 	for (int32_t i = 0; i < e->num_lanes; i++) {
 		wo.lane = i;
 		wo.first = e->lanes[0];
+		wo.model = i < e->num_models ? i : 0;
 		CAIRN_TRY(cairn_worker_create(&e->lanes[i], model, &wo));
 	}
 	e->worker = e->lanes[0];

@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "serving/fuzz/fuzz.h"
-#include "serving/ranks/plan_impl.h"
+#include "serving/engine/worker/plan_impl.h"
 #include "serving/ranks/rendezvous.h"
 
 static const struct cairn_plan_limits limits = {

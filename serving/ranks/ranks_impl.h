@@ -17,7 +17,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/ranks/plan.h"
+#include "serving/engine/worker/plan.h"
 #include "serving/ranks/ranks.h"
 
 #define MAX	CAIRN_COMM_MAX_RANKS

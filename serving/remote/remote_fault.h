@@ -28,6 +28,8 @@ enum cairn_remote_fault {
 	FAULT_POSITIONS_OF_BEFORE,	/* those of later passes are not copied to the device */
 	FAULT_RESULTS_PACKED,		/* rows of results leave no room for other workers' heads */
 	FAULT_LANES_UNORDERED,		/* a plan's layer does not wait for that of the plan before it */
+	FAULT_TURN_UNORDERED,		/* a turn does not wait for plans that are under way */
+	FAULT_PLAN_OVERTAKES,		/* a turn does not wait for plans that have not begun */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */

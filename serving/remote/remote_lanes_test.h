@@ -5,9 +5,13 @@
  * The local worker carries the passes out one after the other. The remote ones are in different layers of
  * several passes at a time, and must give the same bits, although a plan may copy pages that the plan before
  * still writes, and write pages that the plan before still reads. Include remote_rig_test.h first.
+ *
+ * With two model workers, lane 1 has a link of its own, whose rows overtake those of the plan before.
  */
 #ifndef CAIRN_REMOTE_LANES_TEST_H
 #define CAIRN_REMOTE_LANES_TEST_H
+
+#include "serving/remote/models/model_blob.h"
 
 /* A pass of a lane: the rows of all layers, and the local worker's results. */
 struct rig_flight {
@@ -128,6 +132,135 @@ static inline int64_t rig_turns(struct cairn_test *t, struct rig *r, int num)
 		free(f[i].want);
 		free(f[i].lse);
 	}
+	return bad;
+}
+
+/* ---- two model workers ---- */
+
+/* The second one, which joins in a thread and then is a link that the test uses. */
+struct rig_model {
+	struct rig *r;
+	pthread_t thread;
+	struct rig_guest g;
+	struct cairn_control_assign a;
+	struct cairn_attn_remote *remote;
+	atomic_int stop;
+	int ret;
+};
+
+static inline void *rig_join_model(void *arg)
+{
+	struct {
+		struct cairn_control_blob head;
+		struct cairn_model_blob b;
+	} *said = calloc(1, sizeof(*said));
+	struct cairn_control_join j = rig_join();
+	struct cairn_channel_message got;
+	struct cairn_control_epoch ready;
+	struct rig_model *m = arg;
+
+	j.role = CAIRN_MEMBER_MODEL;
+	m->ret = rig_knock(m->r, &m->g);
+	if (!m->ret)
+		m->ret = rig_say(&m->g, CAIRN_CONTROL_JOIN, &j, sizeof(j), CAIRN_CONTROL_ASSIGN, &got, 60000);
+	if (!m->ret) {
+		memcpy(&m->a, got.data, sizeof(m->a));
+		m->ret = cairn_attn_remote_follow(&m->remote, &m->r->m, &m->a, "127.0.0.1", &m->stop);
+	}
+	said->head = (struct cairn_control_blob){
+		.from = (int32_t)m->a.rank, .num_bytes = sizeof(said->b), .epoch = m->a.epoch,
+	};
+	if (!m->ret)
+		m->ret = cairn_attn_remote_blob(m->remote, &said->b);
+	if (!m->ret)
+		m->ret = rig_say(&m->g, CAIRN_CONTROL_BLOB, said, sizeof(*said), CAIRN_CONTROL_BLOB, &got,
+				 60000);
+	if (!m->ret) {
+		memcpy(said, got.data, sizeof(*said));
+		m->ret = cairn_attn_remote_connect(m->remote, &said->b);
+	}
+	ready = (struct cairn_control_epoch){ .epoch = m->a.epoch };
+	if (!m->ret)
+		m->ret = cairn_channel_send(m->g.c, CAIRN_CONTROL_READY, &ready, sizeof(ready), 5000);
+	free(said);
+	return NULL;
+}
+
+static inline void rig_add_model(struct rig *r, void *model)
+{
+	struct rig_model *m = model;
+
+	m->r = r;
+	pthread_create(&m->thread, NULL, rig_join_model, m);
+}
+
+/* Begins the lane's next pass if its last one has ended, at both ends. Sets *later then. */
+static inline int rig_go_on(struct cairn_test *t, struct rig *r, struct rig_model *m, struct rig_flight *f,
+			    int32_t lane, int32_t *later)
+{
+	if (f->is_active && f->layer < r->shape.layers)
+		return 0;
+	rig_record(t, r, f);
+	*later = lane;
+	CAIRN_TRY(cairn_attn_remote_begin(r->remote, lane, &r->p));
+	return lane ? cairn_attn_remote_begin(m->remote, lane, &r->p) : 0;
+}
+
+/*
+ * A round: both lanes send a layer, the one with the later plan first, and then take the results, the earlier
+ * plan's first. behind: the later plan waits for the next round.
+ */
+static inline int64_t rig_round(struct cairn_test *t, struct rig *r, struct rig_model *m,
+				struct rig_flight f[2], int32_t *later, int behind)
+{
+	const struct cairn_attn_link *links[] = { cairn_attn_remote_link(r->remote, 0),
+						  cairn_attn_remote_link(m->remote, 1) };
+	const int32_t first = !*later;
+	int64_t bad = 0;
+
+	for (int32_t i = 0; i < 2 && !bad; i++)
+		bad = rig_go_on(t, r, m, &f[i ^ first], i ^ first, later);
+	for (int32_t i = !behind; i >= 0 && !bad; i--) {
+		bad = rig_send(r, &f[i ^ !*later], links[i ^ !*later]);
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);	/* the worker could take it */
+	}
+	for (int32_t i = 0; i < 2 - behind && !bad; i++)
+		bad = rig_take(r, &f[i ^ !*later], links[i ^ !*later]);
+	return bad;
+}
+
+/* Two model workers and as many attention workers. Returns as rig_passes(). */
+static inline int64_t rig_models(struct cairn_test *t, struct rig *r, int rounds)
+{
+	struct rig_model m = { 0 };
+	const struct rig_shape shape = {
+		.workers = 2, .kv_heads = 2, .group = 1, .layers = 3, .lanes = 2, .models = 2,
+		.add_model = rig_add_model, .model = &m,
+	};
+	struct rig_flight f[2] = { 0 };
+	int64_t bad = rig_open(t, r, &shape);
+	int32_t later = 1;
+
+	pthread_join(m.thread, NULL);
+	for (int i = 0; i < 2 && !bad; i++) {
+		const size_t layers = (size_t)shape.layers;
+
+		f[i].qkv = calloc(layers * rig_all(r->m.dims[CAIRN_D_QKV]), sizeof(*f->qkv));
+		f[i].want = calloc(layers * rig_results(r, r->m.dims[CAIRN_D_ATTN]), sizeof(*f->want));
+		f[i].lse = calloc(layers * rig_results(r, r->m.config.num_attention_heads),
+				  sizeof(*f->lse));
+	}
+	for (int k = 0; k < rounds && !bad; k++)
+		bad = rig_round(t, r, &m, f, &later, k % 7 == 1);
+	for (int i = 0; i < 2; i++) {
+		free(f[i].qkv);
+		free(f[i].want);
+		free(f[i].lse);
+	}
+	atomic_store(&m.stop, 1);
+	cairn_attn_remote_destroy(m.remote);
+	rig_close(r);
+	cairn_channel_close(m.g.c);
 	return bad;
 }
 

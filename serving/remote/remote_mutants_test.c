@@ -118,6 +118,12 @@ static int lanes(struct cairn_test *t)
 	return bad != 0;
 }
 
+/* Rows of one model worker overtake those of another one. */
+static int models(struct cairn_test *t)
+{
+	return rig_models(t, &rig, 40) != 0;
+}
+
 /* A loss with a journal, after passes that copy pages. */
 static int journal(struct cairn_test *t)
 {
@@ -273,6 +279,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(LANES_UNORDERED, queued_lanes),
 	MUTANT(MOVES_AT_ONCE, lanes), MUTANT(BUFFER_BY_TURN, lanes), MUTANT(WORKER_LANES_SHARE, lanes),
 	MUTANT(RESULTS_SHARED, lanes), MUTANT(TURN_OF_LANE, lanes),
+	MUTANT(TURN_UNORDERED, models), MUTANT(PLAN_OVERTAKES, models),
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
 	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(STRIPE_OF_ROW, latents), MUTANT(LAST_PAGE_FULL, stripes),

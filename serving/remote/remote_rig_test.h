@@ -27,6 +27,8 @@
 #include "serving/remote/attention/attn_worker.h"
 #include "serving/slices/attn_local.h"
 
+struct rig;
+
 enum { RIG_REQUESTS = 4, RIG_PAGES = 80, RIG_PAGE = 4, RIG_ROWS = 24, RIG_CONTEXT = 48, RIG_WORKERS = 4,
        RIG_PADDING = 3 };
 
@@ -40,6 +42,10 @@ struct rig_shape {
 	int by_stream;			/* the table acts as a device's; mutants alone can do so (share.h) */
 	int journal;
 	uint64_t weights;		/* the lead's digest of them */
+	int32_t models;			/* model workers (remote_lanes_test.h); 0: 1 */
+	/* called before the workers are gathered, for the second model worker to join; NULL: there is none */
+	void (*add_model)(struct rig *r, void *model);
+	void *model;
 };
 
 struct rig_request {
@@ -119,6 +125,7 @@ static inline int rig_open_lead(struct cairn_test *t, struct rig *r, const struc
 	const struct cairn_lead_options o = {
 		.attention = shape->workers, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
 		.join_ms = shape->join_ms ? shape->join_ms : 60000, .weights = shape->weights,
+		.model = shape->models ? shape->models - 1 : 0,
 	};
 	int ret;
 
@@ -192,7 +199,7 @@ static inline void rig_make_model(struct rig *r)
 static inline struct cairn_remote_limits rig_limits(void)
 {
 	return (struct cairn_remote_limits){ RIG_ROWS + RIG_PADDING, RIG_REQUESTS, RIG_CONTEXT, RIG_PAGES,
-					     RIG_PAGE, 1 };
+					     RIG_PAGE, 1, 0 };
 }
 
 /* Returns 0, or the error of attn_remote, whose text is the last error. rejoin_ms: of the workers */
@@ -231,6 +238,8 @@ static inline int rig_open_with(struct cairn_test *t, struct rig *r, const struc
 	}
 	for (int i = 0; i < shape->workers + shape->spares; i++)
 		rig_add_worker(r, rejoin_ms);
+	if (shape->add_model)
+		shape->add_model(r, shape->model);
 	return cairn_attn_remote_create(&r->remote, r->lead, &r->m, &limits, !shape->all,
 					shape->journal ? 1 << 30 : 0);
 }

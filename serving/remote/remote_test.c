@@ -62,12 +62,22 @@ static void lanes(struct cairn_test *t)
 		int64_t bad = rig_open(t, &r, &shapes_of_lanes[i]);
 
 		if (!bad)
-			bad = rig_turns(t, &r, 80);
+			bad = rig_turns(t, &r, 60);
 		if (r.lead && !EXPECT(t, bad == 0))
 			cairn_note(t, "shape %zu: %lld, %s", i, (long long)bad,
 				   bad < 0 ? cairn_last_error() : "");
 		rig_close(&r);
 	}
+}
+
+/* Two model workers send independently of each other. */
+static void models(struct cairn_test *t)
+{
+	static struct rig r;
+	const int64_t bad = rig_models(t, &r, 60);
+
+	if (r.lead && !EXPECT(t, bad == 0))
+		cairn_note(t, "%lld, %s", (long long)bad, bad < 0 ? cairn_last_error() : "");
 }
 
 /* Workers are lost one after the other; the survivors and the spares continue with empty caches. */
@@ -525,7 +535,8 @@ static void noticed(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_bits", same_bits }, { "lanes", lanes }, { "taken_over", taken_over },
+	{ "same_bits", same_bits }, { "lanes", lanes }, { "models", models },
+	{ "taken_over", taken_over },
 	{ "journal", journal }, { "rejoined", rejoined }, { "heads", heads }, { "refused", refused },
 	{ "strangers", strangers },
 	{ "addresses", addresses }, { "strange_workers", strange_workers }, { "liars", liars },

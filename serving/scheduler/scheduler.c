@@ -379,7 +379,8 @@ int cairn_scheduler_submit(struct cairn_scheduler *s, const struct cairn_schedul
 		.id = request->id, .arrival = s->next_arrival++, .deadline_ns = request->deadline_ns,
 		.salt = request->salt, .num_prompt = request->num_prompt, .max_new = request->max_new_tokens,
 		.unforked = num_seqs - 1, .keep = request->keep, .lockstep = request->lockstep,
-		.lane = NOWHERE, .movable = request->movable,
+		.lane = request->in_first_lane ? 0 : NOWHERE,
+		.movable = request->movable && !request->in_first_lane,
 		.scored = request->scored, .is_forked = num_seqs > 1,
 		.speculates = request->speculates && s->opt.max_drafts && !request->lockstep,
 	};

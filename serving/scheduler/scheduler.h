@@ -146,6 +146,7 @@ struct cairn_scheduler_request {
 	int speculates;			/* its answers may have drafted rows; not with lockstep */
 	int pulled;			/* waits for cairn_scheduler_fetched(); later requests go ahead */
 	int movable;			/* may change its lane between two plans, while it has one answer */
+	int in_first_lane;		/* must be in lane 0, which it then does not leave */
 };
 
 enum cairn_move_kind {

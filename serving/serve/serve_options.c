@@ -244,6 +244,7 @@ int cairn_serve_name_option(int ret)
 		{ "num_speculative_tokens", "num-speculative-tokens" }, { "decode", "decode" },
 		{ "attention_workers", "attention-workers" },
 		{ "attention_keys", "attention-keys" }, { "prefill_workers", "prefill-workers" },
+		{ "model_workers", "model-workers" },
 		{ "prompt_lookup_max", "prompt-lookup-max" }, { "prompt_lookup_min", "prompt-lookup-min" },
 		{ "speculative_branches", "speculative-branches" },
 		{ "speculative_tree_rows", "speculative-tree-rows" },

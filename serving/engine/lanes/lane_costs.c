@@ -5,8 +5,32 @@
 #include "serving/disagg/lanes.h"
 
 #define WAITS		0.05	/* a lane waits if it does so for this part of the time */
+#define DIFFERS		1.1	/* numbers of rows that differ so much tell a line's slope */
 #define GAIN		1.1	/* for which the number of lanes is changed */
 #define MORE		1.02	/* gain for which one lane more is better */
+
+static void add_net(struct cairn_lane_costs *c, double rows, double net_ns)
+{
+	c->least = !c->net_rows || rows < c->least ? rows : c->least;
+	c->most = rows > c->most ? rows : c->most;
+	c->net_rows = rows;
+	c->net_ns = net_ns;
+	if (net_ns > 0)
+		cairn_line_fit_add(&c->net, rows, net_ns);
+}
+
+/* Returns by how much t_n grows with a row. */
+static double net_slope(const struct cairn_lane_costs *c)
+{
+	const double most = c->net_rows ? c->net_ns / c->net_rows : 0;
+	struct cairn_fit_line line = { 0 };
+
+	if (c->most < DIFFERS * c->least)
+		return most;
+	if (!cairn_line_fit_get(&c->net, &line))
+		return 0;
+	return line.slope > most ? most : line.slope;
+}
 
 void cairn_lane_costs_add(struct cairn_lane_costs *c, int32_t lanes, const struct cairn_lane_turn *t)
 {
@@ -17,7 +41,7 @@ void cairn_lane_costs_add(struct cairn_lane_costs *c, int32_t lanes, const struc
 		return;
 	cairn_line_fit_add(&c->model, t->rows, t->model_ns);
 	if (t->wait_ns > WAITS * t->model_ns)
-		c->net_ns = net > 0 ? net : 0;
+		add_net(c, t->rows, net > 0 ? net : 0);
 	c->last = *t;
 }
 
@@ -34,13 +58,16 @@ static double model_ns(const struct cairn_lane_costs *c, double rows)
 
 double cairn_lane_costs_layer(const struct cairn_lane_costs *c, int32_t now, int32_t n)
 {
+	const double rows = c->last.rows * now, slope = net_slope(c);
+	const double net = c->net_ns + slope * (rows / n - c->net_rows);
 	const struct cairn_lane_times times = {
-		.slice = (int64_t)(1e3 * model_ns(c, c->last.rows * now / n)),
+		.slice = (int64_t)(1e3 * model_ns(c, rows / n)),
 		.attn = (int64_t)(1e3 * c->last.attn_ns * now / n),
-		.query = (int64_t)(1e3 * c->net_ns), .output = (int64_t)(1e3 * c->net_ns),
+		.query = net > 0 ? (int64_t)(1e3 * net) : 0, .output = net > 0 ? (int64_t)(1e3 * net) : 0,
 	};
+	const double cycle = cairn_lanes_cycle(n, 1, &times) * 1e-3;
 
-	return cairn_lanes_cycle(n, 1, &times) * 1e-3;
+	return cycle > slope * rows ? cycle : slope * rows;
 }
 
 int32_t cairn_lane_costs_best(const struct cairn_lane_costs *c, int32_t now, int32_t most)

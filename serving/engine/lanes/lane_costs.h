@@ -7,10 +7,15 @@
  *   T(n) = max(n t_m(B / n), n t_a(B / n), t_m(B / n) + t_a(B / n) + 2 t_n)
  *
  * (serving/disagg/lanes.h), where t_m is the time of a slice here, t_a that of the attention at the slowest
- * worker, and t_n one way over the network. t_a is proportional to the rows. t_m is a line through
- * the measurements; if all had the same number of rows, t_m is taken for constant, as if it went into reading
- * weights. t_n cannot be seen while other lanes hide it. So it is derived
- * from the time that a lane still waits for its results, and keeps its last value when no lane waits.
+ * worker, and t_n one way over the network. t_a is proportional to the rows. t_m is a line through the
+ * measurements; if all had the same number of rows, t_m is taken for constant, as if it went into reading
+ * weights.
+ *
+ * t_n cannot be seen while other lanes hide it. So it is derived from the time that a lane still waits for
+ * its results, and keeps its last value when no lane waits. It is a line, too: a latency, which lanes cannot
+ * shorten, and the time of the bytes, s for each row. The link is busy for s B in a layer, however many lanes
+ * there are, so T(n) is not less. If all measurements had the same number of rows, t_n is taken to be
+ * proportional to them, so that another lane is tried: where lanes wait, it costs little.
  */
 #ifndef CAIRN_LANE_COSTS_H
 #define CAIRN_LANE_COSTS_H
@@ -30,7 +35,9 @@ struct cairn_lane_turn {
 struct cairn_lane_costs {
 	struct cairn_lane_turn last;
 	struct cairn_line_fit model;	/* model_ns by rows */
-	double net_ns;			/* t_n */
+	struct cairn_line_fit net;	/* t_n by rows */
+	double net_ns, net_rows;	/* its last value, of so many rows */
+	double least, most;		/* rows of its values */
 };
 
 /* Adds a measurement with so many lanes. */

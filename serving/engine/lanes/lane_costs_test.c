@@ -5,19 +5,21 @@
 #include "conformance/harness.h"
 #include "serving/engine/lanes/lane_costs.h"
 
-/* A pipeline: t_m = fixed + row * rows, t_a = attn * rows, t_n = net, of `rows` rows in all. */
+/* A pipeline of `rows` rows in all: t_m = fixed + row * rows, t_a = attn * rows, t_n = net + wire * rows. */
 struct pipe {
-	double fixed, row, attn, net, rows;
+	double fixed, row, attn, net, rows, wire;
+	int steady;			/* the number of requests never varies */
 };
 
 /* What a lane measures if there are n of them. */
 static struct cairn_lane_turn turn_of(const struct pipe *p, int32_t n, double rows)
 {
 	const double m = p->fixed + p->row * rows / n, a = p->attn * rows / n;
-	double cycle = m + a + 2 * p->net;
+	double cycle = m + a + 2 * (p->net + p->wire * rows / n);
 
 	cycle = n * m > cycle ? n * m : cycle;
 	cycle = n * a > cycle ? n * a : cycle;
+	cycle = p->wire * rows > cycle ? p->wire * rows : cycle;
 	return (struct cairn_lane_turn){ .rows = rows / n, .model_ns = m, .attn_ns = a,
 					 .wait_ns = cycle / n - m };
 }
@@ -30,7 +32,8 @@ static int32_t settle(const struct pipe *p, int32_t *changes)
 
 	*changes = 0;
 	for (int i = 0; i < 60; i++) {		/* the number of requests varies at first */
-		const struct cairn_lane_turn t = turn_of(p, n, i < 20 ? p->rows * (20 + i) / 40 : p->rows);
+		const double rows = i < 20 && !p->steady ? p->rows * (20 + i) / 40 : p->rows;
+		const struct cairn_lane_turn t = turn_of(p, n, rows);
 		int32_t best;
 
 		cairn_lane_costs_add(&c, n, &t);
@@ -53,6 +56,9 @@ static void chosen(struct cairn_test *t)
 		{ { .row = 10, .attn = 0.1, .net = 1, .rows = 64 }, 1 },	/* hardly any attention */
 		{ { .fixed = 100, .row = 1, .attn = 20, .net = 10, .rows = 64 }, 2 },
 		{ { .row = 10, .attn = 10, .net = 640, .rows = 2 }, 1 },	/* fewer rows than lanes */
+		{ { .row = 1, .attn = 1, .net = 10, .wire = 20, .rows = 64 }, 3 },	/* bytes */
+		{ { .row = 1, .attn = 1, .net = 640, .wire = 20, .rows = 64 }, 3 },	/* and a latency */
+		{ { .row = 1, .attn = 1, .net = 10, .wire = 20, .rows = 64, .steady = 1 }, 3 },	/* tried */
 	};
 	int32_t changes;
 

@@ -207,7 +207,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->opt.nano = NULL;
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
-	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin && !w->opt.attention;
+	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin && !worker_is_remote(w);
 	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
 	if (w->opt.max_rows < w->opt.max_batch)
@@ -218,25 +218,25 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 		goto out_destroy;
 	}
 	/* with remote attention, no operation here reads or writes the cache */
-	ret = cairn_kv_store_create(&w->kv, model, w->opt.attention ? 1 : worker_held_pages(w),
+	ret = cairn_kv_store_create(&w->kv, model, worker_is_remote(w) ? 1 : worker_held_pages(w),
 				    w->opt.page_size);
 	if (ret)
 		goto out_destroy;
-	if (!w->by_steps)
+	if (!w->by_steps && !w->opt.model)
 		ret = cairn_scratch_create(&w->scratch, model, worker_pipeline_rows(w), w->opt.max_batch);
 	if (!ret)
 		ret = worker_context_create(w);
 	if (ret)
 		goto out_destroy;
-	if (w->opt.attention)
+	if (worker_is_remote(w))
 		w->opt.decode = CAIRN_DECODE_UNFUSED;
 	ret = cairn_decoder_create(&w->decoder, model, w->opt.decode);
 	if (!ret && options->nano && !w->by_steps)
 		ret = worker_nano_create(w, options->nano);
-	if (!ret && w->opt.attention && w->by_steps)
+	if (!ret && worker_is_remote(w) && w->by_steps)
 		ret = cairn_error(EOPNOTSUPP, "attention_workers: %s has no operation list for this model",
 				  w->impl->name);
-	if (!ret && (options->slices || w->opt.attention) && !w->by_steps)
+	if (!ret && (options->slices || worker_is_remote(w)) && !w->by_steps)
 		ret = options->nano ? cairn_error(EINVAL, "worker: nano and slices exclude each other") :
 		      worker_sliced_create(w);
 	if (ret)
@@ -306,6 +306,7 @@ void cairn_worker_destroy(struct cairn_worker *w)
 	cairn_decoder_destroy(w->decoder);
 	worker_sliced_destroy(w);
 	worker_nano_destroy(w);
+	cairn_plan_out_free(&w->plan);
 	cairn_scratch_destroy(w->scratch);
 	cairn_kv_store_destroy(&w->kv, w->model);
 	free(w);

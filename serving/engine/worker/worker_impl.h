@@ -13,6 +13,7 @@
 #include "serving/engine/worker/worker.h"
 #include "serving/nano/nano.h"
 #include "serving/pipeline/pipeline.h"
+#include "serving/engine/worker/plan.h"
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/slices/attn_local.h"
 #include "serving/slices/sliced.h"
@@ -136,6 +137,11 @@ struct cairn_worker {
 	struct cairn_sliced *sliced;	/* NULL: passes are not sliced */
 	struct cairn_attn_local *attn;	/* the attention of sliced passes; NULL: it is remote */
 	struct cairn_attn_remote *remote;
+	struct cairn_plan_out plan;	/* with options.model: the pass being built */
+	struct cairn_worker_tap model_tap;
+	uint64_t model_passes;		/* that it was given in this epoch */
+	int64_t launched_ns;		/* when it was given the last one */
+	struct cairn_worker *group[CAIRN_MAX_LANES];	/* of the first of several lanes: all of them */
 	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
 	int32_t slices_left;		/* of the pass under way, with lanes; 0: none is */
 	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
@@ -224,6 +230,12 @@ static inline int worker_redraws(const struct cairn_worker *w)
 	return w->kind.penalized || w->kind.masked;
 }
 
+/* Returns whether workers of other processes hold the cache. */
+static inline int worker_is_remote(const struct cairn_worker *w)
+{
+	return w->opt.attention || w->opt.remote;
+}
+
 static inline int worker_has_lanes(const struct cairn_worker *w)
 {
 	return w->opt.first || w->opt.lanes > 1;
@@ -264,6 +276,14 @@ void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
 void worker_sliced_take_copies(struct cairn_worker *w);	/* makes those so far the pass's */
 int worker_sliced_forward(struct cairn_worker *w);	/* with lanes, only its first slice */
+
+/* worker_model.c: passes that another model worker computes */
+void worker_model_create(struct cairn_worker *w);
+int worker_model_launch(struct cairn_worker *w);
+int worker_model_turn(struct cairn_worker *w, int *under_way);
+
+/* worker_sliced.c; tells the attention workers of the pass being built */
+int worker_sliced_begin(struct cairn_worker *w);
 
 /* worker_tree.c; without options.trees these do nothing */
 int worker_tree_create(struct cairn_worker *w);

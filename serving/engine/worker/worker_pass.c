@@ -501,6 +501,8 @@ int cairn_worker_launch(struct cairn_worker *w)
 
 	w->stats.passes++;
 	f->number = w->stats.passes;
+	if (w->opt.model)
+		return worker_model_launch(w);
 	if (w->opt.tap)
 		CAIRN_TRY(w->opt.tap->launch(w->opt.tap->ctx));
 	if (timed)

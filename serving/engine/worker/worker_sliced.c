@@ -20,17 +20,24 @@ static int create_remote(struct cairn_worker *w)
 		.max_rows = w->opt.max_rows, .max_batch = w->opt.max_batch,
 		.max_context = w->opt.max_context, .num_pages = w->opt.num_pages,
 		.page_size = w->opt.page_size, .lanes = w->opt.lanes,
+		.repeatable = w->opt.repeatable,
 	};
 	const struct cairn_pass_sizes sizes = forward_sizes(w->model, 1, 1);
 	const struct cairn_slices *slices = w->opt.slices;
+	struct cairn_worker *first = w->opt.first ? w->opt.first : w;
 
+	first->group[w->opt.lane % CAIRN_MAX_LANES] = w;
+	if (w->opt.model) {
+		worker_model_create(w);
+		return 0;
+	}
 	if (!slices) {
 		CAIRN_TRY(cairn_slices_create(&w->own_slices, w->model->graph, &sizes));
 		slices = w->own_slices;
 	}
 	CAIRN_TRY(cairn_sliced_create(&w->sliced, w->scratch, slices, CAIRN_SLICED_PARTS));
-	if (w->opt.first) {
-		w->remote = w->opt.first->remote;
+	if (w->opt.first || w->opt.remote) {
+		w->remote = w->opt.first ? w->opt.first->remote : w->opt.remote;
 		return 0;
 	}
 	return cairn_attn_remote_create(&w->remote, w->opt.attention, w->model, &limits, !w->opt.attends_all,
@@ -39,7 +46,7 @@ static int create_remote(struct cairn_worker *w)
 
 int worker_sliced_create(struct cairn_worker *w)
 {
-	if (w->opt.attention)
+	if (worker_is_remote(w))
 		return create_remote(w);
 	CAIRN_TRY(cairn_sliced_create(&w->sliced, w->scratch, w->opt.slices, CAIRN_SLICED_ROWS));
 	return cairn_attn_local_create(&w->attn, w->model, &w->kv, w->opt.max_rows, 0);
@@ -47,7 +54,7 @@ int worker_sliced_create(struct cairn_worker *w)
 
 void worker_sliced_destroy(struct cairn_worker *w)
 {
-	if (!w->opt.first)
+	if (!w->opt.first && !w->opt.remote)
 		cairn_attn_remote_destroy(w->remote);
 	cairn_attn_local_destroy(w->attn);
 	cairn_sliced_destroy(w->sliced);
@@ -69,7 +76,7 @@ int worker_sliced_reserve(struct cairn_worker *w, int *moved)
 }
 
 /* Padding is not sent: requests without rows, and rows without a request. */
-static int begin_remote(struct cairn_worker *w)
+int worker_sliced_begin(struct cairn_worker *w)
 {
 	const struct arrays *a = &w->flight->host;
 	struct cairn_remote_pass p = {
@@ -113,7 +120,7 @@ int worker_sliced_forward(struct cairn_worker *w)
 {
 	int moved = 0;
 
-	CAIRN_TRY(w->remote ? begin_remote(w) :
+	CAIRN_TRY(w->remote ? worker_sliced_begin(w) :
 		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
 	if (worker_has_lanes(w) && !is_queued(w))
 		return cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream, &w->slices_left);
@@ -131,6 +138,8 @@ int cairn_worker_turn(struct cairn_worker *w, int *under_way)
 	*under_way = 0;
 	if (!w->slices_left)
 		return 0;
+	if (w->opt.model)
+		return worker_model_turn(w, under_way);
 	cairn_attn_remote_stats(w->remote, &before);
 	if (is_queued(w))
 		w->slices_left = 0;
@@ -202,5 +211,8 @@ int cairn_worker_restart(struct cairn_worker *w)
 {
 	if (!cairn_worker_restores(w))
 		w->num_copies = 0;
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		if (w->group[i])
+			w->group[i]->model_passes = 0;
 	return cairn_attn_remote_restart(w->remote);
 }

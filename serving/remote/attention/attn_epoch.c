@@ -61,8 +61,11 @@ static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *bl
 	CAIRN_TRY(make_buffer(e, &e->pages, 2 * lanes * e->sizes.kv_bytes, &e->kv_region));
 	if (!e->by_stream)	/* which puts results from where they are */
 		CAIRN_TRY(make_buffer(e, &e->result, lanes * e->sizes.result_bytes, &e->result_region));
-	CAIRN_TRY(e->table->channel_create(e->t, &e->c));
-	CAIRN_TRY(e->table->channel_address(e->c, &blob->channel));
+	for (int32_t i = 0; i < e->num_sources; i++) {
+		CAIRN_TRY(e->table->channel_create(e->t, &e->sources[i].c));
+		CAIRN_TRY(e->table->channel_address(e->sources[i].c,
+						    i ? &blob->channels[i - 1] : &blob->channel));
+	}
 	CAIRN_TRY(e->table->region_key(e->q_region, &blob->q));
 	CAIRN_TRY(e->table->region_key(e->kv_region, &blob->kv));
 	if (e->model.bytes) {
@@ -73,8 +76,8 @@ static int open_transport(struct cairn_attn_epoch *e, struct cairn_attn_blob *bl
 	if (e->a.stripes == 1)
 		return 0;
 	e->relay = (struct cairn_relay){
-		.table = e->table, .c = e->c, .bytes = e->sizes.page_bytes, .await = attn_epoch_await_page,
-		.ctx = e,
+		.table = e->table, .c = e->sources[0].c, .bytes = e->sizes.page_bytes,
+		.await = attn_epoch_await_page, .ctx = &e->sources[0],
 	};
 	CAIRN_TRY(make_buffer(e, &e->relay.page, e->relay.bytes, &e->relay.region));
 	return e->table->region_key(e->relay.region, &blob->page);
@@ -101,6 +104,9 @@ static int make_share(struct cairn_attn_epoch *e)
 	if (e->by_stream && a->stripes > 1)
 		return cairn_error(EOPNOTSUPP, "%s: more attention workers than heads need a table with host "
 				   "memory so far", impl->name);
+	if (e->by_stream && e->num_sources > 1)
+		return cairn_error(EOPNOTSUPP, "%s: more than one model worker need a table with host memory "
+				   "so far", impl->name);
 	CAIRN_TRY(cairn_share_model(&e->model, impl, a, e->scales));
 	CAIRN_TRY(cairn_kv_store_create(&e->kv, &e->model, pages, a->page_size));
 	/* what no pass has written must be numbers, as rows of padding may read it */
@@ -114,18 +120,30 @@ static int make_share(struct cairn_attn_epoch *e)
 
 /* ---- the thread ---- */
 
-/* Waits until a plan is under way or waits. Returns 0 if the epoch ends. */
-static int has_work(struct cairn_attn_epoch *e)
+/* Returns whether a plan of one of the source's lanes is under way or waits. Call with the lock held. */
+static int any_plan(struct attn_source *s)
 {
-	int any = 0;
+	struct cairn_attn_epoch *e = s->e;
 
 	for (int32_t i = 0; i < e->num_lanes; i++)
-		any |= e->lanes[i].plan.bytes != NULL;
-	pthread_mutex_lock(&e->life.lock);
-	while (!any && !e->num_plans && !atomic_load(&e->life.stop))
-		pthread_cond_wait(&e->life.changed, &e->life.lock);
-	pthread_mutex_unlock(&e->life.lock);
-	return !atomic_load(&e->life.stop);
+		if (e->lanes[i].plan.bytes && attn_source_of(e, i) == s)
+			return 1;
+	for (int i = 0; i < e->num_plans; i++)
+		if (attn_source_of(e, (int32_t)e->plans[i].lane) == s)
+			return 1;
+	return 0;
+}
+
+/* Waits until a plan is under way or waits. Returns 0 if the epoch ends. */
+static int has_work(struct attn_source *s)
+{
+	struct cairn_epoch_life *l = &s->e->life;
+
+	pthread_mutex_lock(&l->lock);
+	while (!any_plan(s) && !atomic_load(&l->stop))
+		pthread_cond_wait(&l->changed, &l->lock);
+	pthread_mutex_unlock(&l->lock);
+	return !atomic_load(&l->stop);
 }
 
 static int prepare(struct cairn_attn_epoch *e)
@@ -137,12 +155,28 @@ static int prepare(struct cairn_attn_epoch *e)
 	CAIRN_TRY(open_transport(e, &mine));
 	CAIRN_TRY(cairn_epoch_introduce(&e->life, &mine));
 	theirs = (const struct cairn_attn_blob *)(const void *)e->life.theirs;
-	CAIRN_TRY(e->table->remote_import(e->t, &theirs->q, &e->to));
+	for (int32_t i = 0; i < e->num_sources; i++)
+		CAIRN_TRY(e->table->remote_import(e->t, i ? &theirs->results[i - 1] : &theirs->q,
+						  &e->sources[i].to));
 	if (e->relay.bytes)
 		CAIRN_TRY(e->table->remote_import(e->t, &theirs->page, &e->relay.to));
-	CAIRN_TRY(e->table->channel_connect(e->c, &theirs->channel, CAIRN_EPOCH_CONNECT_MS));
+	for (int32_t i = 0; i < e->num_sources; i++)
+		CAIRN_TRY(e->table->channel_connect(e->sources[i].c,
+						    i ? &theirs->channels[i - 1] : &theirs->channel,
+						    CAIRN_EPOCH_CONNECT_MS));
 	cairn_epoch_connected(&e->life);
 	return 0;
+}
+
+static void *take_turns(void *arg)
+{
+	struct attn_source *s = arg;
+	int ret = 0;
+
+	while (!ret && has_work(s))
+		ret = attn_epoch_turn(s);
+	cairn_epoch_ended(&s->e->life, ret);
+	return NULL;
 }
 
 static void *run(void *arg)
@@ -150,11 +184,25 @@ static void *run(void *arg)
 	struct cairn_attn_epoch *e = arg;
 	int ret = prepare(e);
 
-	while (!ret && has_work(e))
-		ret = e->by_stream ? attn_queue_plan(e) : attn_epoch_turn(e);
-	cairn_epoch_ended(&e->life, ret);
-	if (e->by_stream)
+	if (e->by_stream) {
+		while (!ret && has_work(&e->sources[0]))
+			ret = attn_queue_plan(e);
+		cairn_epoch_ended(&e->life, ret);
 		attn_queue_stop(e);
+		return NULL;
+	}
+	for (int32_t i = 1; i < e->num_sources && !ret; i++) {
+		ret = pthread_create(&e->sources[i].thread, NULL, take_turns, &e->sources[i]);
+		e->sources[i].has_thread = !ret;
+		ret = ret ? cairn_error(EIO, "no thread: %s", strerror(ret)) : 0;
+	}
+	if (ret)
+		cairn_epoch_ended(&e->life, ret);
+	else
+		take_turns(&e->sources[0]);
+	for (int32_t i = 1; i < e->num_sources; i++)
+		if (e->sources[i].has_thread)
+			pthread_join(e->sources[i].thread, NULL);
 	return NULL;
 }
 
@@ -172,6 +220,9 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 	e->a = *assign;
 	e->sizes = cairn_share_sizes(assign);
 	e->num_lanes = assign->lanes ? (int32_t)assign->lanes : 1;
+	e->num_sources = assign->models ? (int32_t)assign->models : 1;
+	for (int32_t i = 0; i < e->num_sources; i++)
+		e->sources[i].e = e;
 	e->model.impl = impl;
 	e->by_stream = cairn_share_by_stream(impl);
 	e->last_lane = -1;

@@ -9,7 +9,9 @@
  *
  * The thread takes the turns (share.h) in the order in which the model worker sends them, whichever lanes
  * they are of. So in each layer the plans are carried out in their order, though not pass by pass: what a
- * plan says about pages, and the pages that it copies, holds layer by layer.
+ * plan says about pages, and the pages that it copies, holds layer by layer. With several model workers there
+ * is a channel and a thread for each. One thread at a time carries out a turn, and a turn waits until all
+ * plans before its own have carried out its layer (attn_turn.c), so the same holds.
  *
  * All calls but destroy return at once, so the main thread keeps sending heartbeats whatever the epoch's
  * thread does. That thread also ends when the model worker closes its end of the transport. This is not a
@@ -51,6 +53,9 @@ enum { CAIRN_SLOT_LANE_Q = 16, CAIRN_SLOT_LANE_KV = 20, CAIRN_SLOT_LANE_RESULT =
 /* The addresses that the ends exchange, of the channel and of the buffers. */
 struct cairn_attn_blob {
 	struct cairn_blob channel;
+	/* with more model workers: the worker's channels for them; of the lead's end, theirs */
+	struct cairn_blob channels[CAIRN_MAX_LANES - 1];
+	struct cairn_blob results[CAIRN_MAX_LANES - 1];	/* their buffers for results */
 	struct cairn_blob q;		/* of the model worker: the result's buffer */
 	struct cairn_blob kv;		/* of the model worker: all 0 */
 	struct cairn_blob page;		/* of both, with stripes: for pages from another stripe */

@@ -35,8 +35,20 @@ struct attn_lane {
 	void **done;			/* [num_layers] events: keys of the layer are stored; with lanes */
 };
 
+/* Where turns come from: a model worker. */
+struct attn_source {
+	struct cairn_attn_epoch *e;
+	struct cairn_channel *c;
+	struct cairn_remote *to;	/* the model worker's buffer for results */
+	uint64_t turn;			/* the last one taken */
+	int64_t waited_ns;		/* for signals */
+	pthread_t thread;		/* of all but the first */
+	int has_thread;
+};
+
 struct cairn_attn_epoch {
-	struct cairn_epoch_life life;	/* its lock protects plans and last_pass */
+	/* its lock protects plans, last_pass, is_busy, and of lanes the plan under way and its layer */
+	struct cairn_epoch_life life;
 	struct cairn_control_assign a;
 	struct cairn_share_sizes sizes;
 	struct cairn_model model;
@@ -48,14 +60,13 @@ struct cairn_attn_epoch {
 	struct attn_lane lanes[CAIRN_MAX_LANES];
 	int by_stream;
 	int32_t last_lane;		/* by_stream: of the last plan; -1: none */
-	uint64_t turn;			/* the last one taken */
-	int64_t waited_ns;		/* for signals */
+	struct attn_source sources[CAIRN_MAX_LANES];
+	int32_t num_sources;
+	int is_busy;			/* a turn is carried out */
 
 	const struct cairn_transport_table *table;
 	struct cairn_transport *t;
-	struct cairn_channel *c;
 	struct cairn_region *q_region, *kv_region, *result_region, *weights_region;
-	struct cairn_remote *to;	/* the model worker's buffer for results */
 	struct cairn_relay relay;	/* of pages, with stripes */
 	char address[64];
 	void *scales;
@@ -65,16 +76,21 @@ struct cairn_attn_epoch {
 	uint64_t last_pass;		/* queued */
 };
 
-/* attn_turn.c: waits for a signal of the relay; ctx is the epoch. */
+/* Returns the source of a lane's turns: further model workers have one lane each, the first all others. */
+static inline struct attn_source *attn_source_of(struct cairn_attn_epoch *e, int32_t lane)
+{
+	return &e->sources[lane < e->num_sources ? lane : 0];
+}
+
+/* attn_turn.c: waits for a signal of the relay; ctx is the first source. */
 int attn_epoch_await_page(void *ctx, uint32_t slot, uint64_t number);
 
-/* attn_turn.c: carries out the layer whose queries come next, whichever lane it is of. */
-int attn_epoch_turn(struct cairn_attn_epoch *e);
-/* The parts of turns that attn_queue.c has, too: the next layer of a lane; the end of its pass. */
-int attn_epoch_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t number);
-void attn_epoch_end_pass(struct cairn_attn_epoch *e, struct attn_lane *l);
+/* attn_turn.c: carries out the layer whose queries come next from a source, whichever lane it is of. */
+int attn_epoch_turn(struct attn_source *s);
+/* The next layer of a lane, which attn_queue.c enqueues; its caller counts l->layer. */
+int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number);
 
-/* attn_queue.c: the same, in the order of streams */
+/* attn_queue.c: turns in the order of streams */
 int attn_queue_create(struct cairn_attn_epoch *e, struct attn_lane *l);
 void attn_queue_destroy(struct cairn_attn_epoch *e, struct attn_lane *l);
 int attn_queue_plan(struct cairn_attn_epoch *e);	/* enqueues the next plan */

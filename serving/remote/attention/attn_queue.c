@@ -156,7 +156,8 @@ static int enqueue_layer(struct cairn_attn_epoch *e, struct attn_lane *l)
 
 	if (last >= 0 && last != l->index && !FAULT(LANES_UNORDERED))
 		CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, l->stream, e->lanes[last].done[layer]));
-	CAIRN_TRY(attn_epoch_layer(e, l, cairn_share_number(e->a.epoch, l->layers + 1)));
+	CAIRN_TRY(attn_epoch_layer(&e->sources[0], l, cairn_share_number(e->a.epoch, l->layers + 1)));
+	l->layer++;
 	return l->done ? CAIRN_TABLE(impl, event_record, l->done[layer], l->stream) : 0;
 }
 
@@ -177,14 +178,16 @@ int attn_queue_plan(struct cairn_attn_epoch *e)
 	while (l->layer < e->a.num_layers)
 		CAIRN_TRY(enqueue_layer(e, l));
 	e->last_lane = l->index;
-	attn_epoch_end_pass(e, l);
+	free(l->plan.bytes);
+	l->plan.bytes = NULL;
+	cairn_epoch_passed(&e->life);
 	return 0;
 }
 
 void attn_queue_stop(struct cairn_attn_epoch *e)
 {
-	if (e->c)
-		e->table->stream_stop(e->c);
+	if (e->sources[0].c)
+		e->table->stream_stop(e->sources[0].c);
 	for (int32_t i = 0; i < e->num_lanes; i++)
 		if (e->lanes[i].stream)
 			e->model.impl->stream_sync(e->lanes[i].stream);

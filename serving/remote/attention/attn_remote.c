@@ -46,6 +46,15 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 	if (stripes > CAIRN_ATTN_STRIPES || stripes > r->limits.num_pages)
 		return cairn_error(EINVAL, "attention_workers: %d are too many to divide %d pages and %d "
 				   "heads of keys", r->num_peers, r->limits.num_pages, heads);
+	if (r->num_models > 1 && r->num_peers > CAIRN_CONTROL_PEERS)
+		return cairn_error(EOPNOTSUPP, "model_workers: with more than 1, at most %d attention "
+				   "workers, not %d", CAIRN_CONTROL_PEERS, r->num_peers);
+	if (r->num_models > 1 && stripes > 1)
+		return cairn_error(EOPNOTSUPP, "model_workers: with more than 1, at most as many attention "
+				   "workers as the model's %d heads of keys, not %d", heads, r->num_peers);
+	if (r->limits.lanes < r->num_models)
+		return cairn_error(EINVAL, "model_workers: %d need as many lanes, not %d", r->num_models,
+				   r->limits.lanes);
 	if (!r->lanes[0].link.previous && cairn_model_is_latent(m))
 		return cairn_error(EOPNOTSUPP, "attention_keys: all: latent attention (kv_lora_rank) knows "
 				   "only previous");
@@ -84,11 +93,9 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream);
 static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream);
 static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream);
 
-int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
-			     const struct cairn_model *m, const struct cairn_remote_limits *limits,
-			     int previous, int64_t journal_bytes)
+int attn_remote_make(struct cairn_attn_remote **out, struct cairn_lead *lead, const struct cairn_model *m,
+		     const struct cairn_remote_limits *limits, int previous, int32_t num)
 {
-	const int32_t num = cairn_lead_attention(lead);
 	const int32_t stripes = cairn_most_stripes(cairn_share_heads(&m->config), num);
 	struct cairn_attn_remote *r = calloc(1, sizeof(*r) + (size_t)num * sizeof(r->peers[0]));
 	int ret;
@@ -106,6 +113,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	r->element = cairn_dtype_bytes(m->dtype);
 	r->num_peers = num;
 	r->by_stream = cairn_share_by_stream(m->impl);
+	r->num_models = lead ? cairn_lead_models(lead) : 1;
 	for (int i = 0; cairn_transport_get(i); i++) {
 		if (!strcmp(cairn_transport_get(i)->name, r->by_stream ? cairn_share_streams_over : "tcp")) {
 			r->table = cairn_transport_get(i);
@@ -122,13 +130,40 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 		ret = make_peer(r, i);
 	if (!ret)
 		ret = attn_stream_create(r);
-	if (!ret && journal_bytes && r->by_stream)
+	if (!ret && r->by_stream && r->num_models > 1)
+		ret = cairn_error(EOPNOTSUPP, "model_workers: %s: more than 1 need a table with host memory so "
+				  "far", m->impl->name);
+	r->result_bytes = cairn_attn_result_bytes(r->limits.max_batch, CAIRN_LOGPROBS_MAX);
+	for (int32_t i = 1; i < r->num_models && !ret; i++) {
+		r->models[i].result = calloc(1, r->result_bytes);
+		if (!r->models[i].result)
+			ret = cairn_error(ENOMEM, "attn_remote: no memory for %zu bytes", r->result_bytes);
+	}
+	if (ret)
+		cairn_attn_remote_destroy(r);
+	else
+		*out = r;
+	return ret;
+}
+
+int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *lead,
+			     const struct cairn_model *m, const struct cairn_remote_limits *limits,
+			     int previous, int64_t journal_bytes)
+{
+	struct cairn_attn_remote *r;
+	int ret;
+
+	CAIRN_TRY(attn_remote_make(&r, lead, m, limits, previous, cairn_lead_attention(lead)));
+	if (journal_bytes && r->by_stream)
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s: needs a table with host memory so far",
 				  m->impl->name);
-	if (!ret && journal_bytes && cairn_model_is_latent(m))
+	else if (journal_bytes && cairn_model_is_latent(m))
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: latent attention (kv_lora_rank) has none so far");
-	if (!ret && journal_bytes)
-		ret = cairn_journal_create(&r->journal, m, &r->limits, journal_bytes);
+	else if (journal_bytes && r->num_models > 1)
+		ret = cairn_error(EOPNOTSUPP, "kv_journal: more than 1 of model_workers have none so far, as "
+				  "their keys and values do not pass through this process");
+	else
+		ret = journal_bytes ? cairn_journal_create(&r->journal, m, &r->limits, journal_bytes) : 0;
 	if (!ret)
 		ret = attn_remote_epoch(r);
 	if (ret)
@@ -155,6 +190,8 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 		free(r->lanes[i].row_pages);
 		free(r->lanes[i].moves);
 	}
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+		free(r->models[i].result);
 	cairn_journal_destroy(r->journal);
 	free(r->plan);
 	free(r);
@@ -169,7 +206,7 @@ static uint64_t number_of(const struct cairn_attn_remote *r, const struct remote
 
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r)
 {
-	return !r->t || cairn_lead_lost(r->lead);
+	return !r->t || (r->lead ? cairn_lead_lost(r->lead) : atomic_load(r->stop));
 }
 
 const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane)
@@ -225,6 +262,8 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const str
 			return cairn_error(ENOMEM, "attn_remote: no memory for a plan");
 	}
 	CAIRN_TRY(keep_pass(&r->lanes[lane], p));
+	if (!r->lead)			/* which tells the workers of it */
+		return 0;
 	r->pass++;
 	cairn_remote_pass_write(r->plan, p);
 	for (int32_t i = 0; i < r->num_peers; i++)

@@ -29,10 +29,17 @@
  * (attn_remote_stream.c). A loss then shows in finish(), which the caller makes before it uses what the pass
  * has computed. There are no stripes and no journal so far.
  *
+ * With several model workers (lead.h), number i > 0 computes the passes of lane i, whole. This end begins its
+ * passes for it, as for the other lanes, has it run them, and waits for what it has drawn. In the model
+ * worker, the link of follow() sends its Q, K and V to the same attention workers; the plans come from the
+ * lead, and a call of begin() only says what the pass is.
+ *
  * Errors: -EINVAL, -EOPNOTSUPP, naming the option or the key of the config; -ECONNRESET; those of lead.h.
  */
 #ifndef CAIRN_ATTN_REMOTE_H
 #define CAIRN_ATTN_REMOTE_H
+
+#include <stdatomic.h>
 
 #include "serving/remote/lead/lead.h"
 #include "serving/remote/attention/journal.h"
@@ -74,6 +81,53 @@ int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *st
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
 /* Begins a new epoch; tries again while workers are lost, but a few times at most. */
 int cairn_attn_remote_restart(struct cairn_attn_remote *r);
+/* ---- with several model workers: the lead's end ---- */
+
+/* Tells the lead that it has not ended a pass in time. Returns -ECONNRESET. */
+int cairn_attn_remote_overdue(struct cairn_attn_remote *r, int32_t number);
+
+/*
+ * What a model worker puts: this, tokens [num_tokens], and for each token and then for each scored row its
+ * log-probability, the k most likely tokens and their log-probabilities, as worker.h has them: float [num],
+ * int32 [num, k], float [num, k]. What the draws did not ask for holds any numbers.
+ */
+struct cairn_attn_result {
+	uint64_t pass;			/* as in its RUN */
+	int32_t num_tokens, num_scored, k, reserved;
+};
+
+/* Most bytes of a result. most_k: the largest k */
+static inline size_t cairn_attn_result_bytes(int32_t max_batch, int32_t most_k)
+{
+	return sizeof(struct cairn_attn_result) + (size_t)max_batch * (8 + 8 * (size_t)most_k);
+}
+
+/* Has model worker `number` run a pass of its lane that has begun: the bytes of a plan (worker/plan.h). */
+int cairn_attn_remote_run(struct cairn_attn_remote *r, int32_t number, const void *plan, size_t bytes);
+/*
+ * Waits until it has put its result, which is valid until its next run. -ETIMEDOUT: not yet; wait_ms 0 only
+ * looks. The caller must check the numbers in it.
+ */
+int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wait_ms,
+			     const struct cairn_attn_result **result);
+
+/* ---- the end of a model worker of its own process ---- */
+
+struct cairn_model_blob;
+
+/*
+ * assign: the lead's message to it; address: numeric, of this end; both must outlive it. Ends all waits when
+ * *stop is set. Then blob() gives this end's addresses, and connect() takes those of the others.
+ */
+int cairn_attn_remote_follow(struct cairn_attn_remote **out, const struct cairn_model *model,
+			     const struct cairn_control_assign *assign, const char *address,
+			     const atomic_int *stop);
+int cairn_attn_remote_blob(struct cairn_attn_remote *r, struct cairn_model_blob *mine);
+int cairn_attn_remote_connect(struct cairn_attn_remote *r, const struct cairn_model_blob *theirs);
+/* Puts a result to the lead. */
+int cairn_attn_remote_answer(struct cairn_attn_remote *r, const struct cairn_attn_result *result,
+			     size_t bytes);
+
 void cairn_attn_remote_stats(const struct cairn_attn_remote *r, struct cairn_attn_remote_stats *stats);
 
 #endif

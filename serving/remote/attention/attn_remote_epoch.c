@@ -2,6 +2,10 @@
 /*
  * attn_remote_epoch - begins an epoch: shares, transport, and what a journal restores
  *
+ * Blobs of all ends are collected before any is sent, because model workers connect to all attention workers.
+ * All ends connect in the same order, first the lead's process and then the other model workers, so that no
+ * two wait for each other.
+ *
  * At the start of an epoch, one byte is put to the end of each of a worker's buffers, so that a worker whose
  * memory is smaller than its share fails then, and not during a pass.
  */
@@ -28,7 +32,7 @@ void attn_remote_close(struct cairn_attn_remote *r)
 		r->peers[i].c = NULL;
 }
 
-static int open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_attn_blob *blob)
+int attn_remote_open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_attn_blob *blob)
 {
 	const struct cairn_transport_table *t = r->table;
 	const size_t lanes = (size_t)r->limits.lanes;
@@ -75,8 +79,8 @@ static int probe(struct cairn_attn_remote *r, struct remote_peer *p, struct cair
 	       cairn_error(EINVAL, "its memory for %s has not the %zu bytes of its share", what, bytes) : ret;
 }
 
-static int connect_peer(struct cairn_attn_remote *r, struct remote_peer *p,
-			const struct cairn_attn_blob *theirs)
+int attn_remote_connect_peer(struct cairn_attn_remote *r, struct remote_peer *p,
+			     const struct cairn_attn_blob *theirs)
 {
 	CAIRN_TRY(r->table->remote_import(r->t, &theirs->q, &p->to_q));
 	CAIRN_TRY(r->table->remote_import(r->t, &theirs->kv, &p->to_kv));
@@ -96,19 +100,29 @@ static int assign(struct cairn_attn_remote *r, int32_t i)
 	p->a.epoch = r->epoch;
 	p->a.rank = (uint32_t)i + 1;
 	p->a.transport = r->transport;
+	p->a.models = (uint32_t)r->num_models;
 	return cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_ASSIGN, &p->a, sizeof(p->a), p->scales,
 			       p->a.num_bytes);
 }
 
-static int introduce(struct cairn_attn_remote *r, int32_t i, const struct cairn_attn_blob *mine)
+/* Exchanges the blobs of all ends, and connects this one. */
+static int introduce(struct cairn_attn_remote *r, struct cairn_attn_blob *mine,
+		     struct cairn_attn_blob *theirs)
 {
-	const struct cairn_control_blob head = { .to = i + 1, .num_bytes = sizeof(*mine), .epoch = r->epoch };
-	struct cairn_attn_blob theirs;
+	for (int32_t i = 0; i < r->num_peers; i++)
+		CAIRN_TRY(cairn_lead_blob(r->lead, i + 1, &theirs[i], sizeof(*theirs)));
+	CAIRN_TRY(attn_models_introduce(r, mine, theirs));
+	for (int32_t i = 0; i < r->num_peers; i++) {
+		const struct cairn_control_blob head = {
+			.to = i + 1, .num_bytes = sizeof(*mine), .epoch = r->epoch,
+		};
 
-	CAIRN_TRY(cairn_lead_blob(r->lead, i + 1, &theirs, sizeof(theirs)));
-	CAIRN_TRY(cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_BLOB, &head, sizeof(head), mine,
-				  sizeof(*mine)));
-	return attn_remote_blame(r, i, connect_peer(r, &r->peers[i], &theirs));
+		CAIRN_TRY(cairn_lead_send(r->lead, i + 1, CAIRN_CONTROL_BLOB, &head, sizeof(head), &mine[i],
+					  sizeof(*mine)));
+	}
+	for (int32_t i = 0; i < r->num_peers; i++)
+		CAIRN_TRY(attn_remote_blame(r, i, attn_remote_connect_peer(r, &r->peers[i], &theirs[i])));
+	return attn_models_connect(r);
 }
 
 static int probe_peer(struct cairn_attn_remote *r, int32_t i)
@@ -180,7 +194,7 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	const struct cairn_transport_options o = {
 		.size = sizeof(o), .gpu = r->by_stream ? CAIRN_GPU_OF_THREAD : -1,
 	};
-	struct cairn_attn_blob *mine = calloc((size_t)r->num_peers, sizeof(*mine));
+	struct cairn_attn_blob *mine = calloc(2 * (size_t)r->num_peers, sizeof(*mine));
 	uint32_t epoch = 0;
 	int ret = mine ? 0 : cairn_error(ENOMEM, "attn_remote: no memory");
 
@@ -196,13 +210,19 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	if (!ret)
 		ret = attn_stream_begin(r);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = open_peer(r, &r->peers[i], &mine[i]);
+		ret = attn_remote_open_peer(r, &r->peers[i], &mine[i]);
+	if (!ret)
+		ret = attn_models_open(r);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
 		ret = assign(r, i);
-	for (int32_t i = 0; i < r->num_peers && !ret; i++)
-		ret = introduce(r, i, &mine[i]);
+	if (!ret)
+		ret = attn_models_assign(r);
+	if (!ret)
+		ret = introduce(r, mine, mine + r->num_peers);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
 		ret = cairn_lead_ready(r->lead, i + 1);
+	for (int32_t i = 1; i < r->num_models && !ret; i++)
+		ret = cairn_lead_ready(r->lead, cairn_lead_model_rank(r->lead, i));
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)
 		ret = probe_peer(r, i);
 	if (!ret)

@@ -40,9 +40,22 @@ struct remote_lane {
 	int64_t sent_ns;		/* time of it */
 };
 
+/* Another model worker, at the lead's end; [0] in a model worker of its own process: its end. */
+struct remote_model {
+	char *result;			/* [result_bytes]: what it has drawn */
+	uint64_t pass;			/* the last one that it was given, counted in this epoch */
+	/* of the epoch: */
+	struct cairn_channel *c;
+	struct cairn_blob address;	/* of the other end's channel */
+	struct cairn_region *region;	/* at its end */
+	struct cairn_remote *to;
+};
+
 struct cairn_attn_remote {
 	struct remote_lane lanes[CAIRN_MAX_LANES];
-	struct cairn_lead *lead;
+	struct cairn_lead *lead;	/* NULL: in a model worker of its own process */
+	const atomic_int *stop;		/* then: set when its epoch ends */
+	const char *address;		/* then: of this end of the transport */
 	const struct cairn_model *m;
 	struct cairn_remote_limits limits;
 	size_t element;
@@ -66,6 +79,9 @@ struct cairn_attn_remote {
 	uint64_t pass, turn;		/* of this epoch, over all lanes */
 	struct cairn_journal *journal;	/* NULL: none */
 	int is_restoring;		/* passes are those of attn_restore.c */
+	struct remote_model models[CAIRN_MAX_LANES];
+	int32_t num_models;		/* the lead's process included */
+	size_t result_bytes;
 	void *plan;			/* scratch */
 	size_t plan_bytes;
 	struct cairn_attn_remote_stats stats;
@@ -76,7 +92,7 @@ struct cairn_attn_remote {
 /* Tells the lead that a worker is lost, unless the call has succeeded. */
 static inline int attn_remote_blame(struct cairn_attn_remote *r, int32_t i, int ret)
 {
-	return ret ? cairn_lead_report(r->lead, i + 1) : 0;
+	return ret && r->lead ? cairn_lead_report(r->lead, i + 1) : ret;
 }
 
 /* attn_remote.c: waits for a signal of the relay; ctx is the peer. */
@@ -85,7 +101,9 @@ int attn_remote_await_page(void *ctx, uint32_t slot, uint64_t number);
 /* Returns the loss, if a worker is lost. */
 static inline int attn_remote_is_lost(const struct cairn_attn_remote *r)
 {
-	return cairn_attn_remote_lost(r) ? cairn_lead_why(r->lead) : 0;
+	if (!cairn_attn_remote_lost(r))
+		return 0;
+	return r->lead ? cairn_lead_why(r->lead) : cairn_error(ECONNRESET, "the epoch ends");
 }
 
 /* attn_remote_stream.c; these do nothing if !r->by_stream */
@@ -94,7 +112,22 @@ void attn_stream_destroy(struct cairn_attn_remote *r);
 int attn_stream_begin(struct cairn_attn_remote *r);	/* of an epoch whose transport is open */
 int attn_stream_watch(struct cairn_attn_remote *r);	/* of one whose workers are connected */
 void attn_stream_end(struct cairn_attn_remote *r);	/* ends what is enqueued, and waits for it */
+/* attn_remote.c: makes all that lasts for all epochs, with num workers, but no journal */
+int attn_remote_make(struct cairn_attn_remote **out, struct cairn_lead *lead, const struct cairn_model *m,
+		     const struct cairn_remote_limits *limits, int previous, int32_t num);
+
+/* models/attn_models.c: the other model workers of an epoch; without any, these do nothing */
+int attn_models_open(struct cairn_attn_remote *r);
+int attn_models_assign(struct cairn_attn_remote *r);
+/* Exchanges the blobs of model workers and attention workers, mine[i] and theirs[i] of the i-th. */
+int attn_models_introduce(struct cairn_attn_remote *r, struct cairn_attn_blob *mine,
+			  const struct cairn_attn_blob *theirs);
+int attn_models_connect(struct cairn_attn_remote *r);
+
 /* attn_remote_epoch.c */
+int attn_remote_open_peer(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_attn_blob *blob);
+int attn_remote_connect_peer(struct cairn_attn_remote *r, struct remote_peer *p,
+			     const struct cairn_attn_blob *theirs);
 void attn_remote_close(struct cairn_attn_remote *r);	/* the transport */
 /* Begins an epoch. Workers may be lost while they prepare, or refuse their share; others then take their
  * place. */

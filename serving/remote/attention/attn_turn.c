@@ -2,9 +2,12 @@
 /*
  * attn_turn - the turns of an attention worker: one layer of a pass of one lane each
  *
- * Lanes share the cache and nothing else. The epoch's thread carries out all turns in their order. So a lane
- * needs no lock against another one, and a page that one plan frees can be written by the next: in every
- * layer, the first plan has read the page before the second one writes it.
+ * Lanes share the cache and nothing else. Turns are carried out one after the other, those of one model
+ * worker in its order. Model workers send independently of each other, so a turn of layer l waits until all
+ * plans before its own have carried out layer l. So a page that one plan frees can be written by the next: in
+ * every layer, the first plan has read the page before the second one writes it. Nothing waits in a circle:
+ * of the turns that are missing, one has the lowest layer and of these the first plan, and waits for none;
+ * its model worker does not wait for another turn first, because its own lanes are in the same order.
  *
  * Buffers of a lane: K and V have two, used in turn over all layers of all passes. The layer's parity cannot
  * choose the buffer: with an odd number of layers, the last one of a pass and the first one of the next would
@@ -23,28 +26,31 @@
 #include "serving/remote/remote_fault.h"
 
 /* Waits for a signal of a pass under way, looking at times whether to stop. */
-static int await(struct cairn_attn_epoch *e, uint32_t slot, uint64_t number, struct cairn_signal *found)
+static int await(struct attn_source *s, uint32_t slot, uint64_t number, struct cairn_signal *found)
 {
+	const struct cairn_attn_epoch *e = s->e;
 	const int64_t begin = cairn_clock_ns(), until = begin + CAIRN_EPOCH_LAYER_MS * 1000000ll;
 	int ret;
 
 	if (FAULT(NO_ACQUIRE) && slot >= CAIRN_SLOT_Q)
 		return 0;
 	do
-		ret = e->table->wait(e->c, slot, number, CAIRN_EPOCH_LOOK_MS, found);
+		ret = e->table->wait(s->c, slot, number, CAIRN_EPOCH_LOOK_MS, found);
 	while (ret == -ETIMEDOUT && !atomic_load(&e->life.stop) && cairn_clock_ns() < until);
-	e->waited_ns += cairn_clock_ns() - begin;
+	s->waited_ns += cairn_clock_ns() - begin;
 	return ret == -ETIMEDOUT && atomic_load(&e->life.stop) ? -ECANCELED : ret;
 }
 
 /* As await(); in the order of streams, what the lane enqueues next runs when the signal has come. */
-static int await_part(struct cairn_attn_epoch *e, const struct attn_lane *l, uint32_t slot, uint64_t number)
+static int await_part(struct attn_source *s, const struct attn_lane *l, uint32_t slot, uint64_t number)
 {
+	const struct cairn_attn_epoch *e = s->e;
+
 	if (!e->by_stream)
-		return slot == CAIRN_SLOT_KV ? await(e, slot, number, NULL) : 0;
+		return slot == CAIRN_SLOT_KV ? await(s, slot, number, NULL) : 0;
 	if (FAULT(NO_ACQUIRE) && slot == CAIRN_SLOT_Q)
 		return 0;
-	return e->table->stream_wait(e->c, (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
+	return e->table->stream_wait(s->c, (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
 				     (uint32_t)l->index, number, CAIRN_EPOCH_STREAM_MS, l->stream);
 }
 
@@ -114,14 +120,15 @@ static int move_pages(struct cairn_attn_epoch *e, const struct attn_lane *l)
 }
 
 /* Attends, and sends the result. begin, waited: the time, and the time waited, when Q came. */
-static int answer(struct cairn_attn_epoch *e, const struct attn_lane *l, uint64_t number, int64_t begin,
+static int answer(const struct attn_source *s, const struct attn_lane *l, uint64_t number, int64_t begin,
 		  int64_t waited)
 {
+	const struct cairn_attn_epoch *e = s->e;
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
 	const size_t o = (size_t)l->p.num_rows * e->sizes.o, lse = (size_t)l->p.num_rows * e->sizes.lse;
 	const size_t at = (size_t)l->index * e->sizes.result_bytes;
 	struct cairn_put put = {
-		.local = e->result_region, .local_offset = at, .remote = e->to, .remote_offset = at,
+		.local = e->result_region, .local_offset = at, .remote = s->to, .remote_offset = at,
 		.bytes = o + lse, .value = number, .slot = CAIRN_SLOT_RESULT,
 	};
 	float *lse_at = e->a.previous ? (float *)(void *)(e->result + at + o) : NULL;
@@ -129,19 +136,20 @@ static int answer(struct cairn_attn_epoch *e, const struct attn_lane *l, uint64_
 	FAULT_NAP(2);
 	CAIRN_TRY(link->receive(link->ctx, l->layer, e->result + at, lse_at, l->stream));
 	CAIRN_TRY(CAIRN_TABLE(e->model.impl, stream_sync, l->stream));
-	put.word = (uint64_t)(cairn_clock_ns() - begin - (e->waited_ns - waited));
-	return e->table->put(e->c, &put, CAIRN_EPOCH_CONNECT_MS);
+	put.word = (uint64_t)(cairn_clock_ns() - begin - (s->waited_ns - waited));
+	return e->table->put(s->c, &put, CAIRN_EPOCH_CONNECT_MS);
 }
 
 /* Puts the results from where they are into those of all heads. */
-static int answer_by_stream(struct cairn_attn_epoch *e, const struct attn_lane *l, uint64_t number)
+static int answer_by_stream(const struct attn_source *s, const struct attn_lane *l, uint64_t number)
 {
+	const struct cairn_attn_epoch *e = s->e;
 	const struct cairn_share_results at = cairn_share_results(&e->a);
 	const size_t lane = (size_t)l->index * at.bytes, rows = (size_t)l->p.num_rows;
 	const void *o;
 	const float *lse;
 	struct cairn_stream_put put = {
-		.remote = e->to, .value = number, .slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
+		.remote = s->to, .value = number, .slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
 	};
 
 	cairn_attn_local_results(l->local, &o, &lse);
@@ -155,22 +163,23 @@ static int answer_by_stream(struct cairn_attn_epoch *e, const struct attn_lane *
 			.from = lse, .from_stride = e->sizes.lse, .to = lane + at.lse,
 			.to_stride = at.lse_stride, .bytes = e->sizes.lse, .rows = (uint32_t)rows,
 		};
-	return e->table->stream_put(e->c, &put, l->stream);
+	return e->table->stream_put(s->c, &put, l->stream);
 }
 
-static int take_kv(struct cairn_attn_epoch *e, const struct attn_lane *l, struct cairn_attn_rows *rows,
+static int take_kv(struct attn_source *s, const struct attn_lane *l, struct cairn_attn_rows *rows,
 		   uint64_t number)
 {
+	struct cairn_attn_epoch *e = s->e;
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
 	const size_t lane = FAULT(WORKER_LANES_SHARE) ? 0 : (size_t)l->index;
-	const uint64_t layers = FAULT(BUFFER_BY_TURN) ? e->turn : l->layers;
+	const uint64_t layers = FAULT(BUFFER_BY_TURN) ? s->turn : l->layers;
 	char *k = e->pages + (2 * lane + cairn_share_buffer(layers, l->layer)) * e->sizes.kv_bytes;
 
-	CAIRN_TRY(await_part(e, l, CAIRN_SLOT_KV, number));
+	CAIRN_TRY(await_part(s, l, CAIRN_SLOT_KV, number));
 	FAULT_NAP(1);
 	/* is overtaken by the next layer */
 	if (!e->by_stream && (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER)))
-		e->table->wait(e->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
+		e->table->wait(s->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
 	rows->v = e->sizes.sides > 1 ? k + (size_t)l->lists.num_new * e->sizes.k : NULL;
 	if (FAULT(NEVER_APPENDS))
@@ -179,9 +188,10 @@ static int take_kv(struct cairn_attn_epoch *e, const struct attn_lane *l, struct
 	return e->by_stream ? 0 : CAIRN_TABLE(e->model.impl, stream_sync, l->stream);
 }
 
-int attn_epoch_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t number)
+int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number)
 {
-	const int64_t begin = cairn_clock_ns(), waited = e->waited_ns;
+	struct cairn_attn_epoch *e = s->e;
+	const int64_t begin = cairn_clock_ns(), waited = s->waited_ns;
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
 	const uint64_t says = number - (uint64_t)FAULT(NUMBER_OF_TURN_BEFORE);
 	struct cairn_attn_rows rows = {
@@ -193,40 +203,73 @@ int attn_epoch_layer(struct cairn_attn_epoch *e, struct attn_lane *l, uint64_t n
 
 	if (!FAULT(MOVES_LATE))
 		CAIRN_TRY(move_pages(e, l));
-	CAIRN_TRY(await_part(e, l, CAIRN_SLOT_Q, number));
+	CAIRN_TRY(await_part(s, l, CAIRN_SLOT_Q, number));
 	CAIRN_TRY(link->send_q(link->ctx, &rows, l->stream));
 	if (!e->a.previous)
-		CAIRN_TRY(take_kv(e, l, &rows, number));
-	CAIRN_TRY(e->by_stream ? answer_by_stream(e, l, says) : answer(e, l, says, begin, waited));
+		CAIRN_TRY(take_kv(s, l, &rows, number));
+	CAIRN_TRY(e->by_stream ? answer_by_stream(s, l, says) : answer(s, l, says, begin, waited));
 	if (e->a.previous)
-		CAIRN_TRY(take_kv(e, l, &rows, number));
+		CAIRN_TRY(take_kv(s, l, &rows, number));
 	if (FAULT(MOVES_LATE))
 		CAIRN_TRY(move_pages(e, l));
 	l->layers++;
-	l->layer++;
 	return 0;
 }
 
 /*
- * Takes the next plan, which may come after its first Q, as they come by different ways. Plans begin in their
- * order, so it is of this lane.
+ * Makes the lane's next plan the one under way, if it has come: it may come after its first Q, as they come
+ * by different ways. Call with the lock held.
  */
 static int take_plan(struct cairn_attn_epoch *e, struct attn_lane *l)
 {
+	int i = 0;
+
+	while (i < e->num_plans && e->plans[i].lane != (uint32_t)l->index)
+		i++;
+	if (i && e->num_sources == 1)	/* plans begin in their order, so the first must be of this lane */
+		return cairn_error(EINVAL, "the model worker sends queries of lane %d before those of plan "
+				   "%llu, of lane %u", l->index, (unsigned long long)e->plans[0].pass,
+				   e->plans[0].lane);
+	if (i == e->num_plans)
+		return 0;
+	l->plan = e->plans[i];
+	l->layer = 0;
+	memmove(e->plans + i, e->plans + i + 1, (size_t)(--e->num_plans - i) * sizeof(l->plan));
+	return 0;
+}
+
+/* Returns whether all plans before the lane's have carried out its layer. Call with the lock held. */
+static int is_next(const struct cairn_attn_epoch *e, const struct attn_lane *l)
+{
+	for (int32_t i = 0; i < e->num_lanes && !FAULT(TURN_UNORDERED); i++)
+		if (e->lanes[i].plan.bytes && e->lanes[i].plan.pass < l->plan.pass &&
+		    e->lanes[i].layer <= l->layer)
+			return 0;
+	for (int i = 0; i < e->num_plans && !FAULT(PLAN_OVERTAKES); i++)
+		if (e->plans[i].pass < l->plan.pass)
+			return 0;
+	return !e->is_busy;
+}
+
+/* Waits until it is the lane's turn, which leave() ends. */
+static int enter(struct cairn_attn_epoch *e, struct attn_lane *l)
+{
+	int ret = 0;
+
 	pthread_mutex_lock(&e->life.lock);
-	while (!e->num_plans && !atomic_load(&e->life.stop))
-		pthread_cond_wait(&e->life.changed, &e->life.lock);
-	if (e->num_plans) {
-		l->plan = e->plans[0];
-		e->num_plans--;
-		memmove(e->plans, e->plans + 1, (size_t)e->num_plans * sizeof(l->plan));
+	while (!ret) {
+		if (!l->plan.bytes)
+			ret = take_plan(e, l);
+		if (!ret && l->plan.bytes && is_next(e, l))
+			break;
+		if (!ret && atomic_load(&e->life.stop))
+			ret = -ECANCELED;
+		if (!ret)
+			pthread_cond_wait(&e->life.changed, &e->life.lock);
 	}
+	e->is_busy |= !ret;
 	pthread_mutex_unlock(&e->life.lock);
-	if (!l->plan.bytes)
-		return -ECANCELED;
-	return l->plan.lane == (uint32_t)l->index ? 0 :
-	       cairn_error(EINVAL, "the model worker sends queries of lane %d before those of plan %llu, of "
-			   "lane %u", l->index, (unsigned long long)l->plan.pass, l->plan.lane);
+	return ret;
 }
 
 static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
@@ -236,35 +279,44 @@ static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
 	struct cairn_batch b;
 	int moved;
 
-	CAIRN_TRY(take_plan(e, l));
 	CAIRN_TRY(cairn_remote_pass_read(&l->p, l->plan.bytes, l->plan.num_bytes, &limits));
 	cairn_lists_make(&l->lists, &l->p, &b, &past);
-	l->layer = 0;
 	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved);
 }
 
-void attn_epoch_end_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
+static void leave(struct cairn_attn_epoch *e, struct attn_lane *l)
 {
-	free(l->plan.bytes);
-	l->plan.bytes = NULL;
-	cairn_epoch_passed(&e->life);
+	void *ended = NULL;
+
+	pthread_mutex_lock(&e->life.lock);
+	if (++l->layer == e->a.num_layers) {
+		ended = l->plan.bytes;
+		l->plan.bytes = NULL;
+		e->life.passes++;
+	}
+	e->is_busy = 0;
+	if (e->num_sources > 1)
+		pthread_cond_broadcast(&e->life.changed);
+	pthread_mutex_unlock(&e->life.lock);
+	free(ended);
 }
 
-int attn_epoch_turn(struct cairn_attn_epoch *e)
+int attn_epoch_turn(struct attn_source *s)
 {
-	const uint64_t turn = ++e->turn, number = cairn_share_number(e->a.epoch, turn);
+	struct cairn_attn_epoch *e = s->e;
+	const uint64_t turn = ++s->turn, number = cairn_share_number(e->a.epoch, turn);
 	struct cairn_signal found = { 0 };
 	struct attn_lane *l;
 
-	CAIRN_TRY(await(e, CAIRN_SLOT_Q + turn % CAIRN_TURN_SLOTS, number, &found));
-	if (found.word >= (uint64_t)e->num_lanes)
-		return cairn_error(EINVAL, "the model worker sends queries of lane %llu, of %d",
-				   (unsigned long long)found.word, e->num_lanes);
+	CAIRN_TRY(await(s, CAIRN_SLOT_Q + turn % CAIRN_TURN_SLOTS, number, &found));
+	if (found.word >= (uint64_t)e->num_lanes || attn_source_of(e, (int32_t)found.word) != s)
+		return cairn_error(EINVAL, "model worker %d sends queries of lane %llu, of %d",
+				   (int)(s - e->sources), (unsigned long long)found.word, e->num_lanes);
 	l = &e->lanes[found.word];
-	if (!l->plan.bytes)
+	CAIRN_TRY(enter(e, l));
+	if (!l->layer)
 		CAIRN_TRY(begin_pass(e, l));
-	CAIRN_TRY(attn_epoch_layer(e, l, number));
-	if (l->layer == e->a.num_layers)
-		attn_epoch_end_pass(e, l);
+	CAIRN_TRY(attn_epoch_layer(s, l, number));
+	leave(e, l);
 	return 0;
 }

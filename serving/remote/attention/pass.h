@@ -30,6 +30,7 @@ struct cairn_remote_limits {
 	int32_t max_rows, max_batch, max_context;	/* of one pass; keys of one request */
 	int32_t num_pages, page_size;
 	int32_t lanes;			/* passes in flight together; 0: 1 */
+	int repeatable;			/* as of the worker (worker.h); only for other model workers */
 };
 
 static inline size_t cairn_remote_pass_bytes(const struct cairn_remote_pass *p)

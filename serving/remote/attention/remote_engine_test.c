@@ -18,6 +18,7 @@
 #include "serving/remote/attention/attn_worker.h"
 #include "serving/remote/attention/share.h"
 #include "serving/remote/lead/lead.h"
+#include "serving/remote/member/model_digest.h"
 
 #define JOBS	6
 #define ANSWERS	3
@@ -32,6 +33,8 @@ struct crowd {
 	struct answer answers[JOBS][ANSWERS];
 	struct cairn_lead *victim;	/* a worker of it is killed twice; NULL: none is */
 	struct cairn_lead *loses;	/* declares its first worker lost twice; NULL: does not */
+	int32_t of_model;		/* it is this model worker; 0: an attention worker */
+	int treated;			/* some draws have counters of tokens, or lists */
 };
 
 static struct cairn_request job(struct crowd *c, int i)
@@ -40,7 +43,6 @@ static struct cairn_request job(struct crowd *c, int i)
 	struct cairn_request r = request(&none, PROMPT - 5 * i, NEW, c->answers[i]);
 
 	r.prompt = c->prompts[i];
-	r.ignore_eos = 1;
 	r.sampling.num_logprobs = i == 4 ? 0 : 5;
 	if (i == 1)
 		r.num_seqs = ANSWERS;
@@ -48,6 +50,11 @@ static struct cairn_request job(struct crowd *c, int i)
 		r.beam_width = ANSWERS;
 		r.num_seqs = 2;
 	}
+	if (c->treated && i == 3)
+		r.sampling.presence_penalty = 0.5f;
+	if (c->treated && i == 5)
+		r.sampling.min_new_tokens = NEW;
+	r.ignore_eos = !(c->treated && i == 5);
 	for (int k = 0; k < ANSWERS; k++)
 		memset(&c->answers[i][k], 0, sizeof(c->answers[i][k]));
 	return r;
@@ -71,7 +78,9 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		}
 		ret = cairn_engine_step(e, &busy);
 		if (c->victim && (step == 7 || step == 19))
-			kill(cairn_lead_pid(c->victim, 1 + step % cairn_lead_attention(c->victim)), SIGKILL);
+			kill(cairn_lead_pid(c->victim, c->of_model ?
+					    cairn_lead_model_rank(c->victim, c->of_model) :
+					    1 + step % cairn_lead_attention(c->victim)), SIGKILL);
 		if (c->loses && (step == 7 || step == 19)) {
 			cairn_error(EIO, "by the test");
 			cairn_lead_report(c->loses, 1);
@@ -280,6 +289,63 @@ out:
 	free(want);
 }
 
+/*
+ * Several model workers: the bits of one process, also if a model worker or an attention worker is lost
+ * meanwhile, and with windows, several answers, beams, log-probabilities and treated draws.
+ */
+static void model_workers(struct cairn_test *t)
+{
+	static const struct {
+		int32_t models, lanes, workers;
+		int loses, of_model;
+	} cases[] = {
+		{ 2, 2, 2, 1, 1 }, { 3, 3, 1, 1, 0 }, { 2, 3, 1, 0, 0 },
+	};
+	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
+	struct cairn_engine_options opt = options;
+	struct cairn_engine_stats stats;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (!EXPECT(t, want != NULL) || open_model(t, "cpu", "mistral_tiny", &impl, &g, &m))
+		goto out;
+	make_prompts(t, want);
+	want->treated = 1;
+	*got = *want;
+	opt.num_pages = 30;
+	opt.max_passes = 4;
+	run_all(t, want, m, &opt, &stats);
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		const char *const model[] = { "--model", g.dir, NULL };
+		struct cairn_lead_options o = {
+			.attention = cases[i].workers, .model = cases[i].models - 1, .table = "cpu",
+			.beat_ms = 20000, .join_ms = 60000, .model_options = model,
+			.config = cairn_share_digest(&m->config),
+		};
+
+		if (!EXPECT(t, cairn_model_digest(m, &o.weights) == 0) ||
+		    cairn_lead_create(&opt.attention, &o) == -EOPNOTSUPP) {
+			cairn_skip(t, "%s", cairn_last_error());
+			break;
+		}
+		opt.attends_all = 1;
+		opt.lanes = cases[i].lanes;
+		got->victim = cases[i].loses ? opt.attention : NULL;
+		got->of_model = cases[i].of_model;
+		run_all(t, got, m, &opt, &stats);
+		/* the second loss may come when its lane has nothing left to do */
+		EXPECT(t, stats.recoveries >= cases[i].loses && stats.recoveries <= 2 * cases[i].loses);
+		EXPECT(t, stats.sliced_steps >= stats.steps);
+		EXPECT(t, stats.scheduler.hit_tokens > 0);
+		compare_bits(t, want, got);
+		cairn_lead_destroy(opt.attention);
+	}
+	close_model(m, &g);
+out:
+	free(want);
+}
+
 /* With repeatable, a loss changes no bit, although workers attend to previous keys alone. */
 static void repeatable_model(struct cairn_test *t, const char *model, int32_t workers, const char *no_all)
 {
@@ -465,6 +531,7 @@ static void cuda(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "repeatable", repeatable }, { "lanes", lanes },
 	{ "queued", queued }, { "cuda", cuda },
+	{ "model_workers", model_workers },
 };
 
 const struct cairn_family cairn_remote_engine_family = {

@@ -55,7 +55,7 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct slicer *x)
 {
 	const struct cairn_remote_limits limits = { SCENE_ROWS, NUM, SCENE_PAGES * SCENE_PAGE, SCENE_PAGES,
-						    SCENE_PAGE, 1 };
+						    SCENE_PAGE, 1, 0 };
 	const size_t bytes = sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
 
 	CAIRN_TRY(run_passes(s, x, NULL, s->want));

@@ -88,7 +88,7 @@ void cairn_share_model_free(struct cairn_model *m);	/* does nothing if *m is zer
 static inline struct cairn_remote_limits cairn_share_limits(const struct cairn_control_assign *a)
 {
 	return (struct cairn_remote_limits){ a->max_rows, a->max_batch, a->max_context, a->num_pages,
-					     a->page_size, (int32_t)a->lanes };
+					     a->page_size, (int32_t)a->lanes, (int)a->repeatable };
 }
 
 /*

@@ -31,6 +31,8 @@ static const struct kind {
 				   CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_prompt) },
 	[CAIRN_CONTROL_LEASE] = { "lease", TO_MEMBER, sizeof(struct cairn_control_lease), 0 },
 	[CAIRN_CONTROL_DROP] = { "drop", TO_MEMBER, sizeof(struct cairn_control_drop), 0 },
+	[CAIRN_CONTROL_RUN] = { "run", TO_MEMBER, sizeof(struct cairn_control_run),
+				CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_run) },
 };
 
 const char *cairn_control_kind_name(uint32_t kind)
@@ -128,6 +130,10 @@ static int check_assign(const struct cairn_channel_message *m, size_t rest)
 	CAIRN_TRY(is_real(m, "attention_factor", a->attention_factor, 1e-6, 1e6));
 	CAIRN_TRY(is_real(m, "softcap", a->softcap, 0, 1e6));
 	CAIRN_TRY(in_range(m, "lanes", a->lanes, 0, CAIRN_MAX_LANES));
+	CAIRN_TRY(in_range(m, "models", a->models, 0, a->lanes ? a->lanes : 1));
+	CAIRN_TRY(in_range(m, "lane", a->lane, 0, a->models ? a->models - 1 : 0));
+	CAIRN_TRY(in_range(m, "workers", a->workers, a->lane > 0, a->lane ? CAIRN_CONTROL_PEERS : 0));
+	CAIRN_TRY(in_range(m, "repeatable", a->repeatable, 0, a->lane > 0));
 	CAIRN_TRY(in_range(m, "num_bytes", a->num_bytes, (int64_t)rest, (int64_t)rest));
 	scales = a->kv_fp8 ? 2 * (int64_t)sizeof(float) * a->num_layers * a->num_heads : 0;
 	return rest ? in_range(m, "num_bytes", a->num_bytes, scales, scales) : 0;
@@ -171,6 +177,15 @@ static int check_prompt(const struct cairn_channel_message *m, size_t rest)
 	for (int32_t i = 0; i < p->num_tokens; i++)
 		CAIRN_TRY(in_range(m, "an id", ids[i], 0, INT32_MAX));
 	return in_range(m, "first", p->first, 0, p->num_tokens - 1);
+}
+
+static int check_run(const struct cairn_channel_message *m, size_t rest)
+{
+	const struct cairn_control_run *r = m->data;
+
+	CAIRN_TRY(in_range(m, "pass", (int64_t)r->pass, 1, INT64_MAX));
+	CAIRN_TRY(in_range(m, "reserved", r->reserved, 0, 0));
+	return in_range(m, "num_bytes", r->num_bytes, (int64_t)rest, (int64_t)rest);
 }
 
 static int check_text(const struct cairn_channel_message *m)
@@ -230,6 +245,8 @@ int cairn_control_check(const struct cairn_channel_message *m, int to_lead)
 	case CAIRN_CONTROL_DROP:
 		return in_range(m, "job", (int64_t)((const struct cairn_control_drop *)m->data)->job, 1,
 				INT64_MAX);
+	case CAIRN_CONTROL_RUN:
+		return check_run(m, rest);
 	case CAIRN_CONTROL_FAILED:
 	case CAIRN_CONTROL_REFUSE:
 		return check_text(m);

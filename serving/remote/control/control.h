@@ -14,6 +14,7 @@
  *     PROMPT IDS   a prompt whose keys and values a prefill worker is to compute and send
  *     LEASE        how long a prefill worker holds them for the lead, from now on
  *     DROP         the lead wants them no more
+ *     RUN BYTES    a pass that a model worker is to compute, as ranks get it (engine/worker/plan.h)
  *     STATUS       the error word that ends waiting kernels; 0: none
  *   either
  *     BLOB BYTES   a transport's address, which the lead passes on
@@ -30,7 +31,7 @@
 #include "serving/model/checkpoint/config.h"
 #include "serving/remote/control/channel.h"
 
-#define CAIRN_CONTROL_VERSION	4
+#define CAIRN_CONTROL_VERSION	5
 #define CAIRN_CONTROL_TABLE	16		/* bytes of a table's name, with its NUL */
 #define CAIRN_CONTROL_TEXT	480		/* bytes of a text */
 #define CAIRN_CONTROL_BLOB_BYTES	65536		/* bytes of a blob */
@@ -38,6 +39,7 @@
 #define CAIRN_CONTROL_STRIPES	63	/* results that a pass merges, besides its own */
 #define CAIRN_CONTROL_LEASE_MS	3600000		/* longest lease */
 #define CAIRN_MAX_LANES		3		/* passes in flight together */
+#define CAIRN_CONTROL_PEERS	32	/* attention workers of a model worker beside the lead's process */
 /* tokens of the longest prompt that fits a message */
 #define CAIRN_CONTROL_TOKENS \
 	((int32_t)((CAIRN_CHANNEL_MAX - sizeof(struct cairn_control_prompt)) / sizeof(int32_t)))
@@ -46,6 +48,7 @@ enum cairn_control_kind {
 	CAIRN_CONTROL_JOIN = 1, CAIRN_CONTROL_READY, CAIRN_CONTROL_BEAT, CAIRN_CONTROL_FAILED,
 	CAIRN_CONTROL_ASSIGN, CAIRN_CONTROL_REFUSE, CAIRN_CONTROL_PLAN, CAIRN_CONTROL_STATUS,
 	CAIRN_CONTROL_BLOB, CAIRN_CONTROL_PROMPT, CAIRN_CONTROL_LEASE, CAIRN_CONTROL_DROP,
+	CAIRN_CONTROL_RUN,
 	CAIRN_CONTROL_NUM_KINDS
 };
 
@@ -85,6 +88,9 @@ struct cairn_control_assign {
 	uint8_t windowed[CAIRN_MAX_LAYERS / 8];		/* one bit per layer */
 	/* bytes of the 8-bit cache's scales, which follow: of K, then of V, f32 [num_layers, num_heads] */
 	uint32_t num_bytes, lanes;	/* num_bytes 0: all are 1. lanes: 0 counts as 1 */
+	uint32_t models;		/* model workers, the lead's process included; 0 counts as 1 */
+	/* for a model worker: its lane; all attention workers; passes are repeatable (worker.h) */
+	uint32_t lane, workers, repeatable;
 };
 
 struct cairn_control_epoch {		/* READY, STATUS: the epoch that it belongs to */
@@ -99,6 +105,11 @@ struct cairn_control_beat {
 struct cairn_control_plan {
 	uint64_t pass;			/* from 1, ascending */
 	uint32_t lane, num_bytes;
+};
+
+struct cairn_control_run {
+	uint64_t pass;			/* from 1, ascending in an epoch */
+	uint32_t num_bytes, reserved;	/* reserved: 0 */
 };
 
 struct cairn_control_blob {

@@ -22,12 +22,15 @@
 
 static int check_options(struct cairn_lead_options *o)
 {
-	const int32_t most = CAIRN_CONTROL_RANKS - 1 - CAIRN_LEAD_PREFILL;
+	const int32_t most = CAIRN_CONTROL_RANKS - CAIRN_MAX_LANES - CAIRN_LEAD_PREFILL;
 	union cairn_address a;
 
 	if (o->attention < !o->prefill || o->attention > most)
 		return cairn_error(EINVAL, "attention_workers: is %d, must be %d to %d", o->attention,
 				   !o->prefill, most);
+	if (o->model < 0 || o->model >= CAIRN_MAX_LANES || (o->model && !o->attention))
+		return cairn_error(EINVAL, "model_workers: is %d, must be 1 to %d, with attention_workers",
+				   o->model + 1, CAIRN_MAX_LANES);
 	if (o->prefill < 0 || o->prefill > CAIRN_LEAD_PREFILL)
 		return cairn_error(EINVAL, "prefill_workers: is %d, must be 0 to %d", o->prefill,
 				   CAIRN_LEAD_PREFILL);
@@ -133,6 +136,16 @@ int32_t cairn_lead_prefill(const struct cairn_lead *l)
 	return l->opt.prefill;
 }
 
+int32_t cairn_lead_models(const struct cairn_lead *l)
+{
+	return l->opt.model + 1;
+}
+
+int32_t cairn_lead_model_rank(const struct cairn_lead *l, int32_t number)
+{
+	return l->opt.attention + l->opt.prefill + number;
+}
+
 void lead_wake(struct cairn_lead *l)
 {
 	const uint64_t one = 1;
@@ -151,26 +164,27 @@ void lead_refused(struct cairn_lead *l, const char *how, const char *why)
 /* Where the reason is kept why a rank was lost. */
 char *lead_why_of(struct cairn_lead *l, int32_t rank)
 {
-	return rank > l->opt.attention ? l->whys[rank - l->opt.attention - 1] : l->why;
+	return lead_is_together(l, rank) ? l->why : l->whys[rank - l->opt.attention - 1];
 }
 
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why)
 {
-	const int attends = m->role == CAIRN_MEMBER_ATTENTION;
+	static const char *const names[CAIRN_NUM_MEMBER_ROLES] = { "model", "attention", "prefill" };
+	const int together = m->role != CAIRN_MEMBER_PREFILL;
+	int32_t num, first = lead_children(l, m->role, &num);
 
 	if (m->is_lost)
 		return;
 	m->is_lost = 1;
 	l->stats.lost++;
 	if (m->rank) {
-		/* of the attention workers, the first loss counts: others may follow from it */
-		if (!attends || !atomic_load(&l->is_lost))
-			snprintf(lead_why_of(l, m->rank), LEAD_TEXT, "%s worker %d: %s",
-				 attends ? "attention" : "prefill",
-				 attends ? m->rank : m->rank - l->opt.attention, why);
+		/* of workers that work together, the first loss counts: others may follow from it */
+		if (!together || !atomic_load(&l->is_lost))
+			snprintf(lead_why_of(l, m->rank), LEAD_TEXT, "%s worker %d: %s", names[m->role],
+				 m->rank - first, why);
 		snprintf(l->stats.last_loss, sizeof(l->stats.last_loss), "%s", lead_why_of(l, m->rank));
 		l->stats.noticed_ns = cairn_clock_ns();
-		if (attends)
+		if (together)
 			atomic_store(&l->is_lost, !FAULT(LOSS_FORGOTTEN));
 	}
 	lead_refused(l, "lost", why);

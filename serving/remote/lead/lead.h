@@ -5,12 +5,14 @@
  *   listener --> a thread for each guest: handshake, JOIN, checks --> spare -- gather(), take() --> ranked
  *   spare, ranked --> lost: the channel has ended, FAILED, or no beat for beat_ms
  *
- * Members have roles. Ranks 1 .. attention are attention workers, and the ranks after them prefill workers. A
- * spare takes a rank of its own role only.
+ * Members have roles. Ranks 1 .. attention are attention workers; the ranks after them are prefill workers,
+ * and those after these model workers. A spare takes a rank of its own role only.
  *
  *   attention   All ranks work together. Their user (attn_remote.h) takes the workers of an epoch by
  *               gather(), and works with them until one is lost: lost() then becomes 1 and stays so until
  *               the next gather(), which fills the gaps with spares.
+ *   model       Further processes that compute passes, besides the lead's own. They belong to the attention
+ *               workers' epoch: gather() takes both, and lost() tells of both.
  *   prefill     Each rank works alone. Its user (pull.h) takes a worker by take(), with an epoch of its own,
  *               and works with it until has() becomes 0. The loss of one touches no other.
  *
@@ -20,8 +22,8 @@
  * A guest has SHAKE_MS for its handshake, and at most MAX_GUESTS are served at a time. A guest whose build,
  * table, role, model, weights or transport does not match is refused by a line that names what differs.
  *
- * Threads: one user of the attention workers, and one of each rank of prefill workers, at a time. The lead's
- * own threads touch no memory of a user.
+ * Threads: one user of the attention and model workers, and one of each rank of prefill workers, at a time.
+ * The lead's own threads touch no memory of a user.
  * Errors: -EINVAL, -EACCES (an address of other machines without a secret), -EADDRINUSE, -ETIMEDOUT (fewer
  * workers than wanted), -ECONNRESET (a worker is lost), -EOPNOTSUPP (no libsodium), -ENOMEM. The text names
  * the worker.
@@ -41,6 +43,7 @@ struct cairn_lead;
 /* The lead may read the texts and arrays until it is destroyed: it starts workers anew. */
 struct cairn_lead_options {
 	int32_t attention, prefill;	/* workers of each role; at least one in all */
+	int32_t model;			/* besides the lead's process; only with attention */
 	const char *table;		/* name of the table whose operations all run */
 	const char *impl;		/* --impl of workers that the lead starts; NULL: `table` */
 	const char *listen;		/* HOST:PORT; NULL: start the workers on this machine */
@@ -48,11 +51,12 @@ struct cairn_lead_options {
 	int32_t beat_ms;		/* a member without a beat for this time is lost; 0: 500 */
 	int32_t join_ms;		/* for gather(); 0: 30000 */
 	/*
-	 * Digests of the model's configuration and weights, which a prefill worker must have, and an
-	 * attention worker too if it has any. 0: not checked.
+	 * Digests of the model's configuration and weights, which prefill and model workers must have, and
+	 * an attention worker too if it has any. 0: not checked.
 	 */
 	uint64_t config, weights;
-	/* Options that name the model, for prefill workers that the lead starts, up to a NULL; NULL: none */
+	/* Options that name the model, for prefill and model workers that the lead starts, up to a NULL;
+	 * NULL: none */
 	const char *const *model_options;
 	/*
 	 * GPUs of attention workers that the lead starts: the first one's, and how many there are, of which
@@ -75,8 +79,12 @@ void cairn_lead_destroy(struct cairn_lead *l);
 int cairn_lead_port(const struct cairn_lead *l);
 int32_t cairn_lead_attention(const struct cairn_lead *l);	/* workers of this role, as wanted */
 int32_t cairn_lead_prefill(const struct cairn_lead *l);
+int32_t cairn_lead_models(const struct cairn_lead *l);	/* the lead's process included */
+/* Returns the rank of model worker 1 .. models - 1; the lead's process is number 0. */
+int32_t cairn_lead_model_rank(const struct cairn_lead *l, int32_t number);
 
-/* Begins an epoch in which each rank has an attention worker. Waits up to join_ms. Epochs ascend from 1. */
+/* Begins an epoch in which all ranks have attention and model workers. Waits up to join_ms. Epochs ascend
+ * from 1. */
 int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch);
 /* Begins an epoch with a prefill worker of this rank. Waits up to timeout_ms: -ETIMEDOUT. */
 int cairn_lead_take(struct cairn_lead *l, int32_t rank, int timeout_ms, uint32_t *epoch);
@@ -90,7 +98,7 @@ int cairn_lead_blob(struct cairn_lead *l, int32_t rank, void *bytes, size_t num_
 int cairn_lead_ready(struct cairn_lead *l, int32_t rank);	/* waits for READY of this epoch */
 
 int cairn_lead_lost(const struct cairn_lead *l);
-/* Returns -ECONNRESET, with the reason why the first attention worker of this epoch was lost as the text. */
+/* Returns -ECONNRESET, with the reason why the first worker of this epoch was lost as the text. */
 int cairn_lead_why(struct cairn_lead *l);
 /* Declares a worker lost, for the reason in cairn_last_error(). Returns -ECONNRESET. */
 int cairn_lead_report(struct cairn_lead *l, int32_t rank);

@@ -38,16 +38,16 @@ static void begin(struct lead_member *m, int32_t rank, uint32_t epoch)
 	m->blob = NULL;
 }
 
-/* Gives ranks without an attention worker to spares. Returns how many ranks have none. */
-static int32_t fill_ranks(struct cairn_lead *l)
+/* Gives a role's ranks without a worker to spares. Returns how many ranks have none. */
+static int32_t fill_ranks(struct cairn_lead *l, enum cairn_member_role role)
 {
-	int32_t missing = 0;
+	int32_t num, first = lead_children(l, role, &num) + 1, missing = 0;
 
-	for (int32_t r = 1; r <= l->opt.attention; r++) {
+	for (int32_t r = first; r < first + num; r++) {
 		struct lead_member *m = lead_ranked(l, r);
 
 		if (!m)
-			m = oldest_spare(l, CAIRN_MEMBER_ATTENTION);
+			m = oldest_spare(l, role);
 		if (m)
 			m->rank = r;
 		else
@@ -56,12 +56,15 @@ static int32_t fill_ranks(struct cairn_lead *l)
 	return missing;
 }
 
-static int too_few(struct cairn_lead *l, int32_t missing, const char *because)
+static int too_few(struct cairn_lead *l, enum cairn_member_role role, int32_t missing, const char *because)
 {
+	const int of_model = role == CAIRN_MEMBER_MODEL;
 	const char *refused = l->stats.last_refused;
+	const int32_t wanted = of_model ? l->opt.model + 1 : l->opt.attention;	/* one is this process */
 
-	return cairn_error(ETIMEDOUT, "attention_workers: %d of %d %s%s%s%s", l->opt.attention - missing,
-			   l->opt.attention, because, *refused ? " (" : "", refused, *refused ? ")" : "");
+	return cairn_error(ETIMEDOUT, "%s_workers: %d of %d %s%s%s%s", of_model ? "model" : "attention",
+			   wanted - missing, wanted, because, *refused ? " (" : "", refused,
+			   *refused ? ")" : "");
 }
 
 /* Asks the thread to start what is missing, less what has been started and has not joined yet. */
@@ -76,36 +79,46 @@ static void ask_for(struct cairn_lead *l, enum cairn_member_role role, int32_t m
 		lead_wake(l);
 }
 
-int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch)
+/* Waits until the ranks of a role that works together have workers. Call with the lock held. */
+static int fill(struct cairn_lead *l, enum cairn_member_role role, const struct timespec *until)
 {
-	const struct timespec until = in_ms(l->opt.join_ms);
-	struct lead_start *start = &l->start[CAIRN_MEMBER_ATTENTION];
+	struct lead_start *start = &l->start[role];
 	int32_t missing;
 	int ret = 0;
 
+	start->failures = 0;
+	while ((missing = fill_ranks(l, role)) && !ret) {
+		if (l->secret_fd >= 0 && start->failures < MAX_FAILURES)
+			ask_for(l, role, missing);
+		else if (l->secret_fd >= 0)
+			ret = too_few(l, role, missing, "run: the others end before they join");
+		if (!ret && pthread_cond_timedwait(&l->changed, &l->lock, until))
+			ret = too_few(l, role, missing, "have joined in time");
+	}
+	start->wanted = 0;
+	return ret;
+}
+
+int cairn_lead_gather(struct cairn_lead *l, uint32_t *epoch)
+{
+	const struct timespec until = in_ms(l->opt.join_ms);
+	int ret;
+
 	pthread_mutex_lock(&l->lock);
 	*epoch = ++l->epoch;
-	start->failures = 0;
 	atomic_store(&l->is_lost, 0);
 	l->why[0] = 0;
 	for (struct lead_member *m = l->members; m; m = m->next)
 		if (m->is_lost)
 			m->rank = 0;
-	while ((missing = fill_ranks(l)) && !ret) {
-		if (l->secret_fd >= 0 && start->failures < MAX_FAILURES)
-			ask_for(l, CAIRN_MEMBER_ATTENTION, missing);
-		else if (l->secret_fd >= 0)
-			ret = too_few(l, missing, "run: the others end before they join");
-		if (!ret && pthread_cond_timedwait(&l->changed, &l->lock, &until))
-			ret = too_few(l, missing, "have joined in time");
-	}
-	start->wanted = 0;
-	for (int32_t r = 1; r <= l->opt.attention; r++) {
-		struct lead_member *m = lead_ranked(l, r);
-
-		if (m)
-			begin(m, r, *epoch);
-	}
+	if (l->secret_fd >= 0)		/* they load weights, while the others join */
+		ask_for(l, CAIRN_MEMBER_MODEL, fill_ranks(l, CAIRN_MEMBER_MODEL));
+	ret = fill(l, CAIRN_MEMBER_ATTENTION, &until);
+	if (!ret)
+		ret = fill(l, CAIRN_MEMBER_MODEL, &until);
+	for (struct lead_member *m = l->members; m; m = m->next)
+		if (m->rank && !m->is_lost && lead_is_together(l, m->rank))
+			begin(m, m->rank, *epoch);
 	pthread_mutex_unlock(&l->lock);
 	return ret;
 }
@@ -173,7 +186,7 @@ static int await(struct cairn_lead *l, int32_t rank, int wants_blob, struct lead
 	struct lead_member *m;
 
 	pthread_mutex_lock(&l->lock);
-	while (rank > l->opt.attention || !atomic_load(&l->is_lost)) {
+	while (!lead_is_together(l, rank) || !atomic_load(&l->is_lost)) {
 		m = lead_ranked(l, rank);
 		if (!m)
 			break;

@@ -63,7 +63,7 @@ struct cairn_lead {
 	struct lead_child *children;	/* [attention + prefill], by role */
 	struct lead_start start[CAIRN_NUM_MEMBER_ROLES];
 	uint32_t epoch;			/* the last one begun */
-	char why[LEAD_TEXT];		/* the first loss of the attention workers' epoch */
+	char why[LEAD_TEXT];		/* the first loss of the attention and model workers' epoch */
 	char (*whys)[LEAD_TEXT];	/* [prefill]: the last loss of each rank */
 	struct cairn_lead_stats stats;
 };
@@ -71,7 +71,7 @@ struct cairn_lead {
 /* The following call with the lock held. */
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why);
 struct lead_member *lead_ranked(struct cairn_lead *l, int32_t rank);	/* NULL: lost, or none */
-/* Where the reason is kept why a rank was lost; 0: an attention worker. */
+/* Where the reason is kept why a rank was lost; 0: an attention or model worker. */
 char *lead_why_of(struct cairn_lead *l, int32_t rank);
 /* Returns -ECONNRESET with this reason. */
 int lead_why(struct cairn_lead *l, int32_t rank);
@@ -82,17 +82,28 @@ void lead_start_failed(struct cairn_lead *l, enum cairn_member_role role);
 void lead_wake(struct cairn_lead *l);
 int lead_lost(struct cairn_lead *l, int32_t rank);	/* lead_why(), without the lock held */
 
-/* A role's children are `*num` from the one returned on. */
+/* A role's children are `*num` from the one returned on; their ranks are larger by 1. */
 static inline int32_t lead_children(const struct cairn_lead *l, enum cairn_member_role role, int32_t *num)
 {
-	*num = role == CAIRN_MEMBER_PREFILL ? l->opt.prefill :
-	       role == CAIRN_MEMBER_ATTENTION ? l->opt.attention : 0;
-	return role == CAIRN_MEMBER_PREFILL ? l->opt.attention : 0;
+	const int32_t nums[CAIRN_NUM_MEMBER_ROLES] = {
+		[CAIRN_MEMBER_ATTENTION] = l->opt.attention, [CAIRN_MEMBER_PREFILL] = l->opt.prefill,
+		[CAIRN_MEMBER_MODEL] = l->opt.model,
+	};
+
+	*num = nums[role];
+	return role == CAIRN_MEMBER_ATTENTION ? 0 : role == CAIRN_MEMBER_PREFILL ? l->opt.attention :
+	       l->opt.attention + l->opt.prefill;
 }
 
 static inline int32_t lead_num_children(const struct cairn_lead *l)
 {
-	return l->opt.attention + l->opt.prefill;
+	return l->opt.attention + l->opt.prefill + l->opt.model;
+}
+
+/* Returns whether a rank works together with the attention workers, so that its loss ends their epoch. */
+static inline int lead_is_together(const struct cairn_lead *l, int32_t rank)
+{
+	return rank <= l->opt.attention || rank > l->opt.attention + l->opt.prefill;
 }
 
 /* lead_guest.c; serves a new connection in a thread of its own, or closes it if there are too many */

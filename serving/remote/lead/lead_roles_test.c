@@ -188,7 +188,14 @@ static void options(struct cairn_test *t)
 	struct cairn_lead_options o = { .table = "cpu" };
 
 	EXPECT(t, cairn_lead_create(&rig.lead, &o) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "attention_workers: is 0, must be 1 to 239");
+	EXPECT_CONTAINS(t, cairn_last_error(), "attention_workers: is 0, must be 1 to 237");
+	o.model = 1;
+	EXPECT(t, cairn_lead_create(&rig.lead, &o) == -EINVAL);
+	o.attention = 1;
+	o.model = 3;
+	EXPECT(t, cairn_lead_create(&rig.lead, &o) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "model_workers: is 4, must be 1 to 3");
+	o.attention = o.model = 0;
 	o.prefill = 17;
 	EXPECT(t, cairn_lead_create(&rig.lead, &o) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "prefill_workers: is 17, must be 0 to 16");

@@ -69,13 +69,17 @@ static char **worker_environ(int32_t workers, char *threads, size_t len)
 int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_t index, pid_t *pid)
 {
 	char join[32], parent[32], threads[48], device[32];
+	static const char *const commands[CAIRN_NUM_MEMBER_ROLES] = {
+		"model-worker", "attention-worker", "prefill-worker",
+	};
 	const char *impl = l->opt.impl ? l->opt.impl : l->opt.table;
 	char *argv[MAX_ARGS + 1] = {
-		"cairn", role == CAIRN_MEMBER_PREFILL ? "prefill-worker" : "attention-worker",
+		"cairn", (char *)commands[role],
 		"--join", join, "--secret-file", "/proc/self/fd/3", "--die-with", parent, "--impl",
 		(char *)impl,
 	};
-	char **env = worker_environ(lead_num_children(l) + !l->opt.attention, threads, sizeof(threads));
+	const int computes = l->opt.model || !l->opt.attention;		/* this process, beside the workers */
+	char **env = worker_environ(lead_num_children(l) + computes, threads, sizeof(threads));
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
 	sigset_t none, all;
@@ -83,7 +87,7 @@ int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_
 
 	if (!env)
 		return cairn_error(ENOMEM, "lead: no memory to start a worker");
-	for (int n = 0, i = 10; role == CAIRN_MEMBER_PREFILL && l->opt.model_options &&
+	for (int n = 0, i = 10; role != CAIRN_MEMBER_ATTENTION && l->opt.model_options &&
 	     l->opt.model_options[n] && i < MAX_ARGS; n++)
 		argv[i++] = (char *)l->opt.model_options[n];
 	if (role == CAIRN_MEMBER_ATTENTION && l->opt.num_devices) {

@@ -5,8 +5,9 @@
  * A channel is used by one thread at a time (lead_member.busy); the watching thread does not wait for it, but
  * looks again in the next round.
  *
- * A member that has been silent for beat_ms is lost. The thread decides this only after it has read
- * everything that has arrived, and does not count time during which it did not run itself.
+ * A member that has been silent for beat_ms is lost. The thread wakes when the first member reaches this, and
+ * decides only after it has read everything that has arrived. If a round takes longer than two should, the
+ * thread itself did not run, as when the whole machine was suspended; the excess does not count as silence.
  */
 #include <errno.h>
 #include <poll.h>
@@ -91,21 +92,52 @@ static void read_member(struct cairn_lead *l, struct lead_member *m)
 	pthread_mutex_unlock(&m->busy);
 }
 
-/* Call with the lock held. */
-static void judge_silence(struct cairn_lead *l, int64_t slept_ns)
+static void read_members(struct cairn_lead *l, const struct pollfd *fds, struct lead_member **members,
+			 int num)
 {
-	const int64_t now = cairn_clock_ns(), most = (int64_t)l->opt.beat_ms * 1000000;
-	char text[128];
+	for (int i = 2; i < num; i++)
+		if (fds[i].revents)
+			read_member(l, members[i]);
+}
 
+/* Returns when the first member will have been silent for too long. Call with the lock held. */
+static int64_t first_silent_ns(const struct cairn_lead *l)
+{
+	int64_t first = INT64_MAX;
+
+	for (const struct lead_member *m = l->members; m; m = m->next)
+		if (!m->is_lost && m->heard_ns < first)
+			first = m->heard_ns;
+	return first == INT64_MAX ? first : first + (int64_t)l->opt.beat_ms * 1000000;
+}
+
+/* Loses members that have been silent for too long. late_ns: how long this thread has not run. */
+static void judge_silence(struct cairn_lead *l, struct pollfd *fds, struct lead_member **members, int num,
+			  int64_t late_ns)
+{
+	const int64_t most = (int64_t)l->opt.beat_ms * 1000000;
+	char text[128];
+	int any;
+
+	pthread_mutex_lock(&l->lock);
+	for (struct lead_member *m = l->members; m && late_ns > 0; m = m->next)
+		m->heard_ns += late_ns;
+	any = cairn_clock_ns() >= first_silent_ns(l) && !FAULT(SILENCE);
+	pthread_mutex_unlock(&l->lock);
+	if (!any)
+		return;
+	poll(fds, (nfds_t)num, 0);	/* their beats may have come since the round began */
+	read_members(l, fds, members, num);
+	pthread_mutex_lock(&l->lock);
 	for (struct lead_member *m = l->members; m; m = m->next) {
-		if (slept_ns > 2 * ROUND_MS * 1000000ll)
-			m->heard_ns += slept_ns;
-		if (m->is_lost || now - m->heard_ns <= most || FAULT(SILENCE))
+		const int64_t silent = cairn_clock_ns() - m->heard_ns;
+
+		if (m->is_lost || silent < most)
 			continue;
-		snprintf(text, sizeof(text), "has been silent for %lld ms",
-			 (long long)((now - m->heard_ns) / 1000000));
+		snprintf(text, sizeof(text), "has been silent for %lld ms", (long long)(silent / 1000000));
 		lead_lose(l, m, text);
 	}
+	pthread_mutex_unlock(&l->lock);
 }
 
 static void free_member(struct lead_member *m)
@@ -215,6 +247,17 @@ static int list(struct cairn_lead *l, struct pollfd *fds, struct lead_member **m
 	return n;
 }
 
+/* Returns for how many ms to sleep. */
+static int round_ms(struct cairn_lead *l)
+{
+	int64_t ms;
+
+	pthread_mutex_lock(&l->lock);
+	ms = (first_silent_ns(l) - cairn_clock_ns()) / 1000000 + 1;
+	pthread_mutex_unlock(&l->lock);
+	return ms < 0 ? 0 : ms < ROUND_MS ? (int)ms : ROUND_MS;
+}
+
 static void *watch(void *arg)
 {
 	struct pollfd fds[2 + CAIRN_CONTROL_RANKS];
@@ -227,14 +270,10 @@ static void *watch(void *arg)
 		int64_t now;
 		uint64_t count;
 
-		poll(fds, (nfds_t)num, ROUND_MS);
+		poll(fds, (nfds_t)num, round_ms(l));
 		now = cairn_clock_ns();
-		for (int i = 2; i < num; i++)
-			if (fds[i].revents)
-				read_member(l, members[i]);
-		pthread_mutex_lock(&l->lock);
-		judge_silence(l, now - before);
-		pthread_mutex_unlock(&l->lock);
+		read_members(l, fds, members, num);
+		judge_silence(l, fds, members, num, now - before - 2 * ROUND_MS * 1000000ll);
 		before = now;
 		if (fds[1].revents && read(l->wake, &count, sizeof(count)) < 0 && errno != EAGAIN)
 			break;

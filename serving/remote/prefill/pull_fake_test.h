@@ -314,7 +314,7 @@ static inline int fake_await(struct cairn_prefill_epoch *e, enum cairn_epoch_sta
 static inline int fake_begin(struct pull_fake *f, const struct pull_rig *r, struct cairn_prefill_epoch **e)
 {
 	const struct cairn_remote_limits limits = {
-		PULL_ROWS, 1, PULL_CONTEXT, CAIRN_PULL_JOBS * PULL_CONTEXT / PULL_PAGE, PULL_PAGE, 1,
+		PULL_ROWS, 1, PULL_CONTEXT, CAIRN_PULL_JOBS * PULL_CONTEXT / PULL_PAGE, PULL_PAGE, 1, 0,
 	};
 	float *scales;
 

@@ -204,6 +204,7 @@ struct serve {
 	int group;			/* its process group, with its ranks; -1: none, or all reaped */
 	bool killed;			/* the front has killed the worker and reported why */
 	int64_t kill_ns;		/* when a failed worker that still runs is killed */
+	int64_t stopped_ns;		/* since when the worker has been stopped; 0: it is not */
 	struct serve_log_pipe said;	/* what the worker writes to stdout and stderr */
 	struct cairn_out_queue out;
 	struct cairn_wire_in *in;

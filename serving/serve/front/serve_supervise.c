@@ -2,7 +2,7 @@
 /*
  * serve_supervise - starts, watches and restarts the worker
  *
- *   none --spawn--> LOADING --READY--> READY --exit, error, silence--> FAILED --delay--> LOADING
+ *   none --spawn--> LOADING --READY--> READY --exit, error, stop, silence--> FAILED --delay--> LOADING
  *
  * A worker and its ranks (--tp) are a process group. A failed worker is killed with its group. The next one
  * starts only after all of them have been reaped, because their device memory is not free before; the front
@@ -10,6 +10,10 @@
  * an error or closed its socket gets GRACE_NS to end by itself, so that the log shows how it ended. The delay
  * is 0.1 s after a worker that has served a token; it doubles, up to 10 s, after each worker that has not. If
  * the first worker cannot load the model, a retry is pointless, and serve.c ends the program.
+ *
+ * A worker that has been stopped (SIGSTOP) for STOPPED_NS has failed. The kernel tells the front that its
+ * child is stopped, so a worker that only waits for a processor is not mistaken for one, nor is one under a
+ * debugger. ^Z stops the front alone, because the worker has a process group of its own.
  */
 #include <fcntl.h>
 #include <signal.h>
@@ -31,6 +35,8 @@
 #define REAP_NS		(5 * MS)	/* polling interval for the exit of a killed worker */
 #define GRACE_NS	(500 * MS)	/* time for a worker that has failed by itself to end */
 #define QUIT_NS		(2000 * MS)	/* time for a worker to exit after QUIT before it is killed */
+#define STOPPED_NS	(300 * MS)	/* how long a worker may be stopped */
+#define LOOK_NS		(100 * MS)	/* interval of looks at whether it is stopped */
 
 extern char **environ;
 
@@ -83,6 +89,7 @@ static int spawn(struct serve *s)
 	s->said.fd = said[0];
 	s->pid = s->group = pid;
 	s->killed = false;
+	s->stopped_ns = 0;
 	return 0;
 failed:
 	for (int i = 0; i < 2; i++) {
@@ -216,13 +223,28 @@ static bool reap(struct serve *s)
 	return true;
 }
 
+/* Returns whether the worker has been stopped for too long. It must not have been reaped. */
+static bool was_stopped(struct serve *s, int64_t now)
+{
+	siginfo_t info = { .si_pid = 0 };
+
+	/* WNOWAIT: the kernel keeps saying so until the child is continued */
+	if (waitid(P_PID, (id_t)s->pid, &info, WSTOPPED | WNOHANG | WNOWAIT) || info.si_pid != s->pid)
+		s->stopped_ns = 0;
+	else if (!s->stopped_ns)
+		s->stopped_ns = now;
+	return s->stopped_ns && now - s->stopped_ns >= STOPPED_NS;
+}
+
 void serve_supervise(struct serve *s)
 {
 	int64_t now = serve_now_ns(), silent;
 
 	if (s->fd >= 0) {
 		silent = now - atomic_load(&s->beat_ns);
-		if (atomic_load(&s->state) == SERVE_LOADING && silent > s->opt.load_s * 1000 * MS)
+		if (atomic_load(&s->was_ready) && was_stopped(s, now))
+			serve_worker_broken(s, "it has been stopped");
+		else if (atomic_load(&s->state) == SERVE_LOADING && silent > s->opt.load_s * 1000 * MS)
 			serve_worker_broken(s, "it takes too long to load");
 		else if (atomic_load(&s->state) == SERVE_READY && silent > s->opt.hang_s * 1000 * MS)
 			serve_worker_broken(s, "it hangs");
@@ -236,13 +258,9 @@ void serve_supervise(struct serve *s)
 
 int64_t serve_next_ns(const struct serve *s)
 {
-	int64_t limit = atomic_load(&s->state) == SERVE_LOADING ? s->opt.load_s : s->opt.hang_s;
+	int64_t now = serve_now_ns();
 
-	if (s->fd >= 0)
-		return atomic_load(&s->beat_ns) + limit * 1000 * MS;
-	if (s->group >= 0)
-		return serve_now_ns() + REAP_NS;
-	return s->restart_ns;
+	return s->fd >= 0 ? now + LOOK_NS : s->group >= 0 ? now + REAP_NS : s->restart_ns;
 }
 
 void serve_worker_quit(struct serve *s)

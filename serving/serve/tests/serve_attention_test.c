@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_attention_test - a server whose attention workers are killed and stopped under load
+ * serve_attention_test - a server whose lead and attention workers are killed and stopped under load
  *
  * Every answer must be that of the undisturbed server, and descriptors and processes must come back.
  */
@@ -8,8 +8,16 @@
 #include "serving/remote/control/sodium.h"
 #include "serving/serve/tests/serve_kill_test.h"
 
-#define KILLS	6
-#define LEADS	3	/* of them, losses of the lead, with engine and model */
+/* What is lost, one after the other; the lead is one process with engine and model. */
+static const struct {
+	int of_lead, both, sig;
+} hits[] = {
+	{ .of_lead = 1, .sig = SIGKILL }, { .of_lead = 1, .sig = SIGSTOP },
+	{ .both = 1, .sig = SIGKILL },		/* for the lead, as if it were cut off */
+	{ .sig = SIGKILL }, { .sig = SIGSTOP },
+};
+
+#define LEADS	2	/* of them are losses of the lead */
 
 static void body(char *to, size_t len, int i)
 {
@@ -50,10 +58,9 @@ static int parent_of(int pid)
 
 static void hit(const int pids[2], int i)
 {
-	if (i < LEADS)
-		kill(parent_of(pids[0]), SIGKILL);
-	else
-		kill(pids[i % 2], i % 3 == 2 ? SIGSTOP : SIGKILL);
+	kill(hits[i].of_lead ? parent_of(pids[0]) : pids[i % 2], hits[i].sig);
+	if (hits[i].both)
+		kill(pids[(i + 1) % 2], hits[i].sig);
 }
 
 static void killed_under_load(struct cairn_test *t)
@@ -74,7 +81,7 @@ static void killed_under_load(struct cairn_test *t)
 	EXPECT(t, WAIT_FOR(streams_workers(&streams, &s, pids) > 0, 30000));
 	fds = descriptors(parent_of(pids[0]));
 	streams_start(&streams, &s);
-	for (int i = 0; i < KILLS; i++)
+	for (int i = 0; i < (int)ARRAY_SIZE(hits); i++)
 		streams_kill(t, &streams, i, hit);
 	streams_end(&streams);
 	cairn_note(t, "%d answers, %d wrong or lost", atomic_load(&streams.served),
@@ -82,7 +89,7 @@ static void killed_under_load(struct cairn_test *t)
 	EXPECT(t, !atomic_load(&streams.wrong));
 	EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
 	EXPECT(t, metric_of(&s, "cairn:worker_restarts_total", "") == LEADS);
-	worker = streams_workers(&streams, &s, pids) > KILLS ? parent_of(pids[0]) : 0;
+	worker = streams_workers(&streams, &s, pids) > (int)ARRAY_SIZE(hits) ? parent_of(pids[0]) : 0;
 	EXPECT(t, worker > 0 && parent_of(pids[0]) == worker && parent_of(pids[1]) == worker);
 	EXPECT(t, WAIT_FOR(descriptors(worker) <= fds, 30000));
 	stop_server(&s);

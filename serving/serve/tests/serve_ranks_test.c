@@ -131,7 +131,7 @@ static void ranks_are_lost(struct cairn_test *t)
 		{ 0, SIGKILL, "the worker was ended by signal 9 (Killed)" },
 		{ 1, SIGSTOP, "rank 1 has been stopped" },
 		{ 3, SIGKILL, "rank 3 has ended: signal 9 (Killed)" },
-		{ 0, SIGSTOP, "rank 0 has been stopped" },	/* another rank kills it */
+		{ 0, SIGSTOP, "the worker has failed: it has been stopped" },
 	};
 
 	lose_each(t, "--tp", 4, losses, ARRAY_SIZE(losses));

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serving/ranks/plan_impl.h"
+#include "serving/engine/worker/plan_impl.h"
 
 /* Appends bytes, and zeros up to the next multiple of 8. */
 static void append(struct cairn_plan_out *p, const void *bytes, size_t len)

@@ -4,7 +4,7 @@
 #define CAIRN_PLAN_IMPL_H
 
 #include "primitives/base/error.h"
-#include "serving/ranks/plan.h"
+#include "serving/engine/worker/plan.h"
 
 #define PLAN_MAGIC	0x6e616c70u	/* "plan" */
 #define PLAN_VERSION	2u

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serving/ranks/plan_impl.h"
+#include "serving/engine/worker/plan_impl.h"
 
 /* The smallest record; bounds the number of records in len bytes. */
 #define MIN_RECORD	sizeof(struct plan_moves)

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "serving/ranks/plan.h"
+#include "serving/engine/worker/plan.h"
 
 static const struct cairn_plan_limits limits = {
 	.max_batch = 4, .max_rows = 8, .max_context = 64, .num_pages = 10, .page_size = 16, .vocab = 100,
