@@ -198,8 +198,8 @@ void cairn_session_table(const struct cairn_session *s, enum cairn_decode_path p
 /*
  * Reads plans of nano-batches for the loaded model from a plan file or a folder of them (plan_engine.h), for
  * struct cairn_engine_options. path NULL: returns NULL. Returns NULL, too, if the plans are refused; standard
- * error then has the reason, after the name of the command, and passes run sequentially. Of several ranks,
- * all read the plans, and rank 0 tells the reason.
+ * error then has the reason, after the name of the command, and passes run sequentially. All ranks call this,
+ * and rank 0 alone prints the reason.
  */
 const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, const char *path,
 						   const char *command);

@@ -63,8 +63,9 @@ int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_
 void cairn_session_lead_ranks(const struct cairn_session *s, const struct cairn_common_options *o,
 			      struct cairn_tp *tp, struct cairn_engine_options *eo);
 /*
- * Ends the session of a rank whose calls were those of rank 0, without plans of passes; ret: its error so
- * far. Returns the error in rank 0. A rank other than 0 waits until rank 0 has come so far, and exits.
+ * Ends the session of a rank that has made the calls of all ranks by itself (cairn_tp_wait()). ret: its
+ * error, or 0. Rank 0 ends the others and returns ret with its text. A rank other than 0 waits for that, and
+ * exits. tp NULL: there is one rank.
  */
 int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret);
 /*

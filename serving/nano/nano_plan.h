@@ -18,7 +18,7 @@
  * Embedding and head, which belong to no layer, run on lane 0 for all rows. MOE always runs for all rows at
  * once: two calls would read the weights of most experts twice, and its sums may depend on the number of rows
  * (moe.h). Attention and the appends to the cache always run for each nano-batch, because nothing else has
- * lists of its requests.
+ * lists of its requests. Collectives of several ranks run one at a time, on whichever lanes.
  */
 #ifndef CAIRN_NANO_PLAN_H
 #define CAIRN_NANO_PLAN_H

@@ -15,8 +15,8 @@
  *   attn plan      The layers share the plan of attention that the first of them left in the workspace of
  *                  its nano-batch, so attention of one nano-batch is ordered from layer to layer.
  *   moe            calls are ordered: they share counters, and two at once could deadlock (cluster_attn.h)
- *   collectives    All calls of several ranks are ordered, those of different nano-batches, too, and in the
- *                  order of launch, which is the same on all ranks, as they have the same plan. See below.
+ *   collectives    calls are ordered, also those of different nano-batches, and in the order of launch, which
+ *                  is the same on all ranks because they have the same plan; see below
  *   workspaces     each lane has its own
  *
  * Run operation by operation, nano-batch after nano-batch, the steps compute what the sequential pass
@@ -24,13 +24,13 @@
  * order. Between lanes, a step waits for each conflicting earlier one, unless other waits already imply it.
  *
  * Collectives. A rank in a collective waits for the same call of all others. Two of them at once could
- * deadlock, whether or not they have mailboxes of their own: rank 0 may give its SMs to that of nano-batch 0
- * and rank 1 to that of nano-batch 1, and each then waits for the one that the other cannot start. So the
- * next collective waits until the last one has ended, on whichever lanes they are. Of one rank at most one is
- * under way, and calls have the same numbers on all ranks, which is what the two mailboxes in turn of a
- * communicator need (comm_device.h): a rank may begin call n while another is still in call n - 1, but not
- * in n - 2. What overlaps a collective are the other operations, which end by themselves. moe, whose CTAs
- * wait for each other, never runs beside one: it runs for all rows, between the collectives before and after.
+ * deadlock, even with mailboxes of their own: rank 0 may give its SMs to that of nano-batch 0 and rank 1 to
+ * that of nano-batch 1, and each then waits for the one that the other cannot start. So a collective waits
+ * until the one launched before it has ended, on whichever lanes both are. A rank therefore has at most one
+ * under way, and a call has the same number on all ranks. The two mailboxes in turn of a communicator need
+ * just that (comm_device.h): a rank may begin call n while another is still in call n - 1, but not in n - 2.
+ * Other operations run beside a collective, and they end by themselves. moe, whose CTAs wait for each other,
+ * never does: it runs for all rows, between the collectives before and after it.
  *
  * Storages that share bytes (buffers.h) add no conflicts. Storages that a whole step touches are shared: they
  * have the rows of all nano-batches in order. All other storages are split: each nano-batch has memory of its

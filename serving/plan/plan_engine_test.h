@@ -2,7 +2,7 @@
 /*
  * plan_engine_test - a plan file for Llama-3-8B in which attention of nano-batch 0 runs beside qkv of 1
  *
- * For the share of one of two ranks, it has the collectives, too.
+ * The plan for the share of one of two ranks has the collectives, too.
  *
  * Include conformance/harness.h first.
  */

@@ -148,7 +148,7 @@ static inline int forward_head_adds(const struct cairn_graph_op *first)
 
 /* ---- one of several ranks: serving/ranks/ranks_forward.c ---- */
 
-/* A norm that is a collective: that of the sums of all ranks' x. */
+/* Runs a norm that is a collective: it sums x over the ranks first. */
 int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
 /* Returns at which byte of the output matrix this rank's rows begin. */
 size_t forward_head_at(const struct walk *w);
