@@ -33,9 +33,9 @@
  *
  * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
  * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4
- * (stacked/model_stacked.c). If that of layer 0 is, all must be, and they stay in 4 bits; but one of several
- * ranks, or a table whose moe does not take them, widens them to the model's dtype. Experts with biases have
- * no 8-bit weights.
+ * (stacked/model_stacked.c). If that of layer 0 is, all must be, and they stay in 4 bits; but if a table's
+ * moe does not take them, or an expert has fewer groups of 32 than there are ranks, they are widened to the
+ * model's dtype. Experts with biases have no 8-bit weights.
  *
  * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized or
  * nvfp4-pack-quantized (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its
@@ -43,8 +43,8 @@
  * DOWN, and those of all experts, must be stored in 4 bits; gemm_w4 and moe read them. Loading brings codes
  * into the layout of gemm_w4; scales that are not f16 are rounded to it, except those of NVFP4, which are
  * e4m3. Matrices of NVFP4 that are packed in one weight must have the same factor, and experts have no NVFP4.
- * Latent attention, shared experts, and experts on several ranks are refused, and so are groups in another
- * order than that of the elements (desc_act). No weight is quantised to 4 bits here.
+ * Latent attention and shared experts are refused, and so are groups in another order than that of the
+ * elements (desc_act). No weight is quantised to 4 bits here.
  *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
@@ -170,7 +170,8 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * while the compressed queries and the cached latents are whole on every rank.
  *
  * 4-bit weights: codes, scales and zero points are those of the whole matrix. A share of the columns of o or
- * down must consist of whole groups.
+ * down must consist of whole groups. Experts are divided in whole groups, so that some ranks may have one
+ * group more than others; -EOPNOTSUPP if an expert has fewer groups than there are ranks.
  *
  * 8-bit weights: with scales of rows, codes and scales are those of the whole matrix, which is quantised
  * first if the rank has only columns of it. Blocks are those of the whole matrix if shares are multiples of

@@ -276,4 +276,46 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	return EXPECT(t, at < (int)RECIPE_HEADER && begin + RECIPE_HEADER == room) ? 0 : -1;
 }
 
+/* Two strings: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits. */
+#define RECIPE_STORED(type, method) \
+	"\"model_type\": \"" type "\"", \
+	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
+#define RECIPE_NVFP4 \
+	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
+	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
+	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
+
+/*
+ * Makes the weights of a golden checkpoint, which open_golden() has just opened, with another kind of
+ * matrices. inter: replaces 64 as the size of experts, unless it is 0
+ */
+static inline int recipe_as(struct cairn_test *t, const char *golden, const char *kind, int inter)
+{
+	char path[PATH_MAX + 64], line[256], name[96];
+	int size[3];
+	FILE *from, *to;
+
+	snprintf(path, sizeof(path), "%s/serving/golden/%s/recipe.txt", cairn_data_dir(), golden);
+	from = fopen(path, "r");
+	cairn_tmpfile(t, path, sizeof(path), "changed_kind.txt", "", 0);
+	to = fopen(path, "w");
+	if (!EXPECT(t, from && to))
+		return -1;
+	while (fgets(line, sizeof(line), from)) {
+		const char *end = strstr(line, ".weight ");
+		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
+
+		if (!is_matrix || sscanf(line, "%*s %95s %d %d %d", name, size, size + 1, size + 2) != 4) {
+			fputs(line, to);
+			continue;
+		}
+		for (int i = 0; i < 2 && inter && strstr(name, ".experts."); i++)
+			size[i] = size[i] == 64 ? inter : size[i];
+		fprintf(to, "%s %s %d %d %d\n", kind, name, size[0], size[1], size[2]);
+	}
+	fclose(from);
+	fclose(to);
+	return recipe_weights(t, path);
+}
+
 #endif

@@ -25,7 +25,6 @@
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
-#define MX_GROUP	32
 
 static const struct cairn_part parts[] = {
 	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_EMBEDS },
@@ -272,7 +271,7 @@ struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_w
 
 	if (m->keeps_mxfp4 && is_expert) {
 		four.format = CAIRN_W4_MX;
-		four.group = MX_GROUP;
+		four.group = CAIRN_MX_GROUP;
 	} else if (m->weights != CAIRN_WEIGHTS_W4) {
 		return four;
 	}

@@ -17,15 +17,6 @@ struct variant {
 	const char *title, *name, *kind, *from, *to;
 };
 
-#define NVFP4 \
-	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
-	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
-	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
-/* from and to: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits */
-#define STORED(type, method) \
-	"\"model_type\": \"" type "\"", \
-	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
-
 static const struct variant variants[] = {
 	{ "awq", "qwen3_awq_tiny", NULL, "", "" },
 	{ "awq with a scale for a row", "qwen3_awq_tiny", "awq0", "\"group_size\": 64",
@@ -40,42 +31,19 @@ static const struct variant variants[] = {
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
 	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
-	  STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
+	  RECIPE_STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
 	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
-	  STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
-	{ "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) },
+	  RECIPE_STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "nvfp4", "qwen3_tiny", "v16", RECIPE_STORED("qwen3", RECIPE_NVFP4) },
 	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
-	  STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
+	  RECIPE_STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
-
-/* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
-static int change_kind(struct cairn_test *t, const char *name, const char *kind)
-{
-	char path[PATH_MAX + 64], line[256];
-	FILE *from, *to;
-
-	snprintf(path, sizeof(path), "%s/serving/golden/%s/recipe.txt", cairn_data_dir(), name);
-	from = fopen(path, "r");
-	cairn_tmpfile(t, path, sizeof(path), "changed_kind.txt", "", 0);
-	to = fopen(path, "w");
-	if (!EXPECT(t, from && to))
-		return -1;
-	while (fgets(line, sizeof(line), from)) {
-		const char *end = strstr(line, ".weight ");
-		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
-
-		fprintf(to, "%s%s", is_matrix ? kind : "", is_matrix ? strchr(line, ' ') : line);
-	}
-	fclose(from);
-	fclose(to);
-	return recipe_weights(t, path);
-}
 
 static int open_variant(struct cairn_test *t, const struct variant *v, struct golden *g)
 {
 	char dir[PATH_MAX];
 
-	if (open_golden(t, g, v->name) || (v->kind && change_kind(t, v->name, v->kind)))
+	if (open_golden(t, g, v->name) || (v->kind && recipe_as(t, v->name, v->kind, 0)))
 		return -1;
 	return altered_checkpoint(t, g->dir, v->from, v->to, dir);
 }
@@ -323,7 +291,8 @@ static void refused_factors(struct cairn_test *t)
 		{ 0, -EINVAL, "k_proj.weight_global_scale: 0 is not a scale" },
 		{ NAN, -EINVAL, "k_proj.weight_global_scale: nan is not a scale" },
 	};
-	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) };
+	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16",
+					RECIPE_STORED("qwen3", RECIPE_NVFP4) };
 	struct cairn_impl impl;
 	struct golden g;
 
@@ -366,10 +335,11 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "the form w4 cannot keep them");
 	close_golden(&g);
 	EXPECT(t, !cairn_model_shape("qwen3-30b-a3b", &c));
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 2, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
+	c.num_key_value_heads = 8;
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 8, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
 		  -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts on several "
-			"ranks");
+	EXPECT_CONTAINS(t, cairn_last_error(), "moe_intermediate_size: experts of 768 columns in groups of "
+			"128 are not divisible among 8 ranks");
 	c.experts.shared_intermediate_size = 768;
 	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with shared experts");
