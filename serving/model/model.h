@@ -42,7 +42,7 @@
  * weights is w4, whether w4 or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and
  * DOWN, and those of all experts, must be stored in 4 bits; gemm_w4 and moe read them. Loading brings codes
  * into the layout of gemm_w4; scales that are not f16 are rounded to it, except those of NVFP4, which are
- * e4m3. Matrices of NVFP4 that are packed in one weight must have the same factor, and experts have no NVFP4.
+ * e4m3. Matrices of NVFP4 that are packed in one weight must have the same factor, except those of experts.
  * Latent attention and shared experts are refused, and so are groups in another order than that of the
  * elements (desc_act). No weight is quantised to 4 bits here.
  *
@@ -144,7 +144,8 @@ struct cairn_model {
 	size_t elements[CAIRN_NUM_WEIGHTS];
 	enum cairn_exchange exchange;	/* of ranks of context parallelism; never AUTO */
 	int keeps_mxfp4;	/* the experts are MXFP4, as they are stored */
-	float *factors_w4;	/* NVFP4: [num_hidden_layers, CAIRN_NUM_WEIGHTS]; NULL: all are 1 */
+	/* NVFP4, without experts: [num_hidden_layers, CAIRN_NUM_WEIGHTS]; NULL: all are 1 */
+	float *factors_w4;
 };
 
 /* Called repeatedly while weights load; done == total exactly once, at the end. */
@@ -258,8 +259,14 @@ const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, e
  * order; NULL: it is not 4-bit.
  */
 const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
-/* Returns the factor of all elements of a 4-bit weight of a layer. */
+/* Returns the factor of all elements of a 4-bit weight of a layer, unless it is one of experts. */
 float cairn_model_factor_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+/*
+ * Returns the factors of GATE_UP or DOWN of experts in NVFP4, as moe takes them, in the table's memory;
+ * NULL: it has none.
+ */
+const float *cairn_model_expert_factors(const struct cairn_model *model, int32_t layer,
+					enum cairn_weight weight);
 /* Returns how the experts are kept in 4 bits, as moe takes it (enum cairn_moe_w4). */
 int32_t cairn_model_experts_w4(const struct cairn_model *model);
 

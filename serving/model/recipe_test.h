@@ -45,7 +45,8 @@ struct recipe_line {
 	 * not occur, so that quantising the values gives other factors and codes
 	 * awq64, gptq32, pack128, packz128: words of eight codes, with factors of groups of so many columns
 	 * (0: of rows), and words of zero points, which pack128 lacks
-	 * v16: NVFP4, bytes of two codes, e4m3 factors of 16 columns, and a factor of all
+	 * v16: NVFP4, bytes of two codes, e4m3 factors of 16 columns, and a factor of all, which differs only
+	 * among matrices of experts
 	 */
 	char kind[12], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
@@ -189,7 +190,8 @@ static inline void recipe_fill_w4(const struct recipe_line *l, const struct reci
 				  int seed, char *to)
 {
 	uint64_t h = recipe_hash(seed, t->name);
-	const float whole = (float)(1 << l->shift);
+	const int apart = strstr(l->name, ".experts.") ? recipe_bits(h, 0, 2) : 0;
+	const float whole = (float)(5 << l->shift) / (float)(4 << 2 * apart);
 
 	for (size_t i = 0; i < t->count && *l->kind == 'v'; i++)
 		if (nth == 2)

@@ -134,6 +134,8 @@ static void four_bits(struct cairn_test *t)
 		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .kind = "gptq0",
 		  .edits = { ALL_EXPERTS(3, 8),
 			     { RECIPE_STORED("qwen3_moe", GPTQ_ROWS) } } },
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .kind = "v16",
+		  .edits = { ALL_EXPERTS(3, 8), { RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) } } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));

@@ -317,6 +317,16 @@ static int set_factor(const struct cairn_model *m, const struct cairn_part *p, c
 	return 0;
 }
 
+/* Copies the factor of a matrix of an expert, gate, up or down, which is number `nth` of its weight. */
+static int upload_factor(const struct cairn_model *m, const struct cairn_part *p,
+			 const struct cairn_place *place, int32_t nth, float factor, void *stream)
+{
+	float *to = (float *)(uintptr_t)cairn_model_expert_factors(m, place->layer, p->weight) + nth;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, to, &factor, sizeof(factor), CAIRN_COPY_TO_DEVICE, stream));
+	return CAIRN_TABLE(m->impl, stream_sync, stream);
+}
+
 int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream)
 {
@@ -333,7 +343,10 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	int ret;
 
 	CAIRN_TRY(find_all(m, p, name, st, &t));
-	CAIRN_TRY(set_factor(m, p, name, place, t.factor));
+	if (cairn_model_expert_factors(m, place->layer, p->weight))
+		CAIRN_TRY(upload_factor(m, p, place, row / n, t.factor, stream));
+	else
+		CAIRN_TRY(set_factor(m, p, name, place, t.factor));
 	ret = get_room(&room, &memory, n, four.k, four.format, group);
 	if (!ret)
 		ret = pack(m, &t, &cut, n, four.k, &room);

@@ -35,6 +35,7 @@ static const struct variant variants[] = {
 	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
 	  RECIPE_STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
 	{ "nvfp4", "qwen3_tiny", "v16", RECIPE_STORED("qwen3", RECIPE_NVFP4) },
+	{ "nvfp4, with experts", "qwen3_moe_tiny", "v16", RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) },
 	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
 	  RECIPE_STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
@@ -349,7 +350,7 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT(t, m == NULL);
 }
 
-/* ---- mutants: the calls of gemm_w4, or the loaded weight, are changed ---- */
+/* ---- mutants: the calls of gemm_w4 or moe, or the loaded weight, are changed ---- */
 
 static struct cairn_impl right;
 
@@ -389,28 +390,52 @@ static void rows_swapped(struct fixture *f)
 	memcpy(tile + 64, kept, 16);
 }
 
+static int no_factors(const struct cairn_moe_args *args, void *stream)
+{
+	struct cairn_moe_args a = *args;
+
+	a.down_factor = NULL;
+	return right.moe(&a, stream);
+}
+
+static void factors_forgotten(struct fixture *f)
+{
+	f->impl.moe = no_factors;
+}
+
+static void factors_of_the_next_matrix(struct fixture *f)
+{
+	float *factors = (float *)(uintptr_t)cairn_model_expert_factors(f->m, 1, CAIRN_W_EXPERTS_GATE_UP);
+
+	memmove(factors, factors + 1, 15 * sizeof(*factors));
+}
+
+static const struct variant gptq = { "gptq", "qwen2_gptq_tiny", NULL, "", "" };
+static const struct variant nvfp4_experts = { "nvfp4, with experts", "qwen3_moe_tiny", "v16",
+					      RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) };
 static const struct mutant {
 	const char *name;
+	const struct variant *of;
 	void (*change)(struct fixture *f);
 } mutants[] = {
-	{ "none", NULL },
-	{ "scales_of_the_next_rows", scales_of_the_next_rows },
-	{ "codes_of_the_next_rows", codes_of_the_next_rows },
-	{ "bias_forgotten", bias_forgotten },
-	{ "another_factor", another_factor },
-	{ "zeros_off_by_1", zeros_off_by_1 },
-	{ "rows_swapped", rows_swapped },
+	{ "none", &gptq, NULL },
+	{ "scales_of_the_next_rows", &gptq, scales_of_the_next_rows },
+	{ "codes_of_the_next_rows", &gptq, codes_of_the_next_rows },
+	{ "bias_forgotten", &gptq, bias_forgotten },
+	{ "another_factor", &gptq, another_factor },
+	{ "zeros_off_by_1", &gptq, zeros_off_by_1 },
+	{ "rows_swapped", &gptq, rows_swapped },
+	{ "factors_forgotten", &nvfp4_experts, factors_forgotten },
+	{ "factors_of_the_next_matrix", &nvfp4_experts, factors_of_the_next_matrix },
 };
 
 static void noticed(struct cairn_test *t)
 {
-	static const struct variant gptq = { "gptq", "qwen2_gptq_tiny", NULL, "", "" };
-
 	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
 		struct fixture f;
 		int wrong = 0;
 
-		if (!open_stored(t, &f, "cpu", &gptq)) {
+		if (!open_stored(t, &f, "cpu", mutants[i].of)) {
 			right = f.impl;
 			if (mutants[i].change)
 				mutants[i].change(&f);
