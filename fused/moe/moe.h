@@ -37,6 +37,9 @@
  *   gate_up_bias      dtype  [num_experts, 2 intermediate]           in, finite, may be NULL (0); per
  *                                                                    expert all gates, then all ups
  *   down_bias         dtype  [num_experts, hidden]                   in, finite, may be NULL (0)
+ *   gate_up_factor    f32    [num_experts, 2]                        in, finite, may be NULL (1); of an
+ *                                                                    expert's gates, and of its ups
+ *   down_factor       f32    [num_experts]                           in, finite, may be NULL (1)
  *
  * All arrays are row-major without gaps, all pointers of dtype 16-byte aligned. A call with up to
  * CAIRN_MOE_FEW rows (batch) is one launch that spreads over `sms` SMs (0: all). cluster_attn.h says what
@@ -56,8 +59,9 @@
  *
  * The members from route_bias on were added later: a caller whose `size` ends before them gets score 0
  * without groups. no_residual was added after those, and counts as 0 if `size` ends before it. The members
- * from logit_bias on came last; they count as NULL and 0 if `size` ends before them. Any other `size` that
- * ends within the later members is -EINVAL. w4 was a reserved member that had to be 0.
+ * from logit_bias on came next, and the factors last; they count as NULL and 0 if `size` ends before them.
+ * Any other `size` that ends within the later members is -EINVAL. w4 was a reserved member that had to be
+ * 0.
  *
  * 8-bit weights: with fp8w 1, the elements of the experts' four matrices are e4m3 codes of one byte, none of
  * them NaN (0x7f, 0xff); the matrices are 16-byte aligned. The value of an element is its code times its
@@ -68,7 +72,9 @@
  * 4-bit weights: with w4 (enum cairn_moe_w4), w_gate_up and w_down are num_experts matrices in the formats
  * and groups of gemm_w4.h. They are 16-byte aligned, and each expert has cairn_w4_code_bytes(n, k) bytes
  * (gemm_w4_layout.h). Their scales are not f32 but the bytes of b_scale, cairn_w4_scale_bytes() for each
- * expert, 16-byte aligned; their values are finite. All biases and activations are supported.
+ * expert, 16-byte aligned; their values are finite. All biases and activations are supported. With
+ * CAIRN_MOE_W4_NV the factors, which are NVFP4's scales of whole matrices, multiply all elements; they are
+ * 4-byte aligned, and NULL with other formats.
  *
  * Supported:   dtype f16, bf16; hidden a multiple of 64, 64..8192; intermediate a multiple of 64, 64..16384;
  *              shared_intermediate a multiple of 64, 0..16384; num_experts 1..256; experts_per_token
@@ -76,7 +82,7 @@
  *              CAIRN_MOE_FEW; score 0, 1; route_bias only with score 1; num_groups 0..32, a divisor of
  *              num_experts; with num_groups > 1, groups_per_token 1..num_groups, at least experts_per_token
  *              experts in that many groups and, with score 1, at least two experts in a group; without
- *              groups, groups_per_token 0 or 1; activation 0, 1; w4 0 to 5; w4, gate_up_bias, down_bias and
+ *              groups, groups_per_token 0 or 1; activation 0, 1; w4 0 to 6; w4, gate_up_bias, down_bias and
  *              activation 1 only without shared experts and with fp8w 0. Anything else -EOPNOTSUPP. batch 0
  *              does nothing.
  *              A row of x that is not finite has undefined out and e, and does not affect other rows. With
@@ -87,9 +93,10 @@
  *              2^-19 (1 + d), d being the logit's magnitude (score 1) or its distance from the largest one;
  *              silu(g), for g above -80, up to 2^-19 (1 + |g|), and sigmoid(alpha * g) likewise, with
  *              |alpha * g|. Biases are added in fp32, and out is rounded once. Scales are
- *              applied in fp32, to weights or to sums. w[b,i] may instead multiply, in fp32, the product of
- *              an unweighted h with w_down[e]; where h overflows dtype, with or without its weight, out is
- *              undefined.
+ *              applied in fp32, to weights or to sums; with w4 and more than CAIRN_MOE_FEW rows, scales, and
+ *              then codes times scales, may also be rounded to dtype, and must be in its range, as in
+ *              gemm_w4.h. w[b,i] may instead multiply, in fp32, the product of an unweighted h with
+ *              w_down[e]; where h overflows dtype, with or without its weight, out is undefined.
  * Tolerance:   derived in moe_bounds.c; where the bounds of the logits do not decide the choice of experts, a
  *              request is only checked to be finite.
  * Determinism: bitwise repeatable; row b does not depend on the other rows, but may depend on whether batch
@@ -139,15 +146,17 @@ struct cairn_moe_args {
 	int32_t activation;		/* enum cairn_moe_activation */
 	float alpha, limit;
 	int32_t w4;			/* enum cairn_moe_w4 */
+	const float *gate_up_factor, *down_factor;
 };
 
 /*
- * the `size` that callers from before the later members pass, from before no_residual, and from before
- * logit_bias; there may be padding after `sms`
+ * the `size` that callers from before the later members pass, from before no_residual, from before
+ * logit_bias, and from before the factors; there may be padding after `sms`
  */
 #define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
 #define CAIRN_MOE_SECOND_BYTES	offsetof(struct cairn_moe_args, no_residual)
 #define CAIRN_MOE_THIRD_BYTES	offsetof(struct cairn_moe_args, logit_bias)
+#define CAIRN_MOE_FOURTH_BYTES	offsetof(struct cairn_moe_args, gate_up_factor)
 #define CAIRN_MOE_MAX_GROUPS	32
 
 enum cairn_moe_score { CAIRN_MOE_SOFTMAX, CAIRN_MOE_SIGMOID };
@@ -156,7 +165,7 @@ enum cairn_moe_activation { CAIRN_MOE_SILU, CAIRN_MOE_CLAMPED };
 /* Formats of 4-bit weights (enum cairn_w4_format) with their groups; ROW: a row is one group. */
 enum cairn_moe_w4 {
 	CAIRN_MOE_W4_NONE, CAIRN_MOE_W4_MX, CAIRN_MOE_W4_INT_ROW, CAIRN_MOE_W4_INT_32, CAIRN_MOE_W4_INT_64,
-	CAIRN_MOE_W4_INT_128,
+	CAIRN_MOE_W4_INT_128, CAIRN_MOE_W4_NV,
 };
 
 /* How a row's experts are chosen: the later members of the arguments. groups 1: no groups. */
@@ -178,7 +187,7 @@ static inline struct cairn_moe_choice cairn_moe_choice_of(const struct cairn_moe
 		c.groups = args->num_groups;
 		c.groups_per_token = args->groups_per_token;
 	}
-	if (args->size >= sizeof(*args))
+	if (args->size >= CAIRN_MOE_FOURTH_BYTES)
 		c.logit_bias = args->logit_bias;
 	return c;
 }
@@ -195,7 +204,7 @@ static inline struct cairn_moe_between cairn_moe_between_of(const struct cairn_m
 {
 	struct cairn_moe_between b = { NULL, NULL, CAIRN_MOE_SILU, 0, 0 };
 
-	if (args->size < sizeof(*args))
+	if (args->size < CAIRN_MOE_FOURTH_BYTES)
 		return b;
 	b.gate_up_bias = args->gate_up_bias;
 	b.down_bias = args->down_bias;
@@ -220,7 +229,13 @@ static inline int cairn_moe_adds_x(const struct cairn_moe_args *args)
 /* Returns how the experts' weights are stored in 4 bits. `size` must have been checked. */
 static inline int32_t cairn_moe_w4_of(const struct cairn_moe_args *args)
 {
-	return args->size < sizeof(*args) ? CAIRN_MOE_W4_NONE : args->w4;
+	return args->size < CAIRN_MOE_FOURTH_BYTES ? CAIRN_MOE_W4_NONE : args->w4;
+}
+
+/* Returns the factors of gates and ups, or of down, or NULL. `size` must have been checked. */
+static inline const float *cairn_moe_factors(const struct cairn_moe_args *args, int is_down)
+{
+	return args->size < sizeof(*args) ? NULL : is_down ? args->down_factor : args->gate_up_factor;
 }
 
 /* Returns the number of scales of a matrix [n, k] of 8 bits. */

@@ -46,8 +46,11 @@
  * cases are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
- * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without scales,
- * far below the precision of dtype, to which h and s are rounded. Groups of 4-bit weights are such blocks.
+ * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without
+ * scales, far below the precision of dtype, to which h and s are rounded. Groups of 4-bit weights are such
+ * blocks. Above CAIRN_MOE_FEW rows their scales, and codes times scales, may be rounded to dtype: the
+ * random chains round them up or down likewise, in all rows alike. Scales of NVFP4 and, in bf16, of MXFP4
+ * need no rounding.
  *
  * logit_bias rounds a logit once more, so no two logits tie then. down_bias is one more term for each expert.
  */

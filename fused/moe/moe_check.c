@@ -67,8 +67,8 @@ static int check_w4(const struct cairn_moe_args *a)
 
 	if (w4 < 0)
 		return cairn_error(EINVAL, "moe: w4: must be >= 0");
-	if (w4 > CAIRN_MOE_W4_INT_128)
-		return cairn_error(EOPNOTSUPP, "moe: w4: %d is not 0 to 5", w4);
+	if (w4 > CAIRN_MOE_W4_NV)
+		return cairn_error(EOPNOTSUPP, "moe: w4: %d is not 0 to 6", w4);
 	if (w4 && (a->shared_intermediate || a->fp8w))
 		return cairn_error(EOPNOTSUPP, "moe: w4: with shared_intermediate or fp8w");
 	return 0;
@@ -77,7 +77,7 @@ static int check_w4(const struct cairn_moe_args *a)
 int cairn_moe_check_shape(const struct cairn_moe_args *a)
 {
 	if (!a || (a->size != CAIRN_MOE_FIRST_BYTES && a->size != CAIRN_MOE_SECOND_BYTES &&
-		   a->size != CAIRN_MOE_THIRD_BYTES))
+		   a->size != CAIRN_MOE_THIRD_BYTES && a->size != CAIRN_MOE_FOURTH_BYTES))
 		CAIRN_TRY(cairn_check_args(a, sizeof(*a), "moe"));
 	if (a->batch < 0 || a->shared_intermediate < 0)
 		return cairn_error(EINVAL, "moe: batch, shared_intermediate: must be >= 0");
@@ -141,6 +141,18 @@ static int check_biases(const struct cairn_moe_args *a)
 	return 0;
 }
 
+static int check_factors(const struct cairn_moe_args *a)
+{
+	const float *gate_up = cairn_moe_factors(a, 0), *down = cairn_moe_factors(a, 1);
+
+	if ((gate_up || down) && cairn_moe_w4_of(a) != CAIRN_MOE_W4_NV)
+		return cairn_error(EINVAL, "moe: gate_up_factor, down_factor: only with w4 %d",
+				   CAIRN_MOE_W4_NV);
+	if (((uintptr_t)gate_up | (uintptr_t)down) & 3)
+		return cairn_error(EINVAL, "moe: gate_up_factor, down_factor: must be 4-byte aligned");
+	return 0;
+}
+
 int cairn_moe_check(const struct cairn_moe_args *a)
 {
 	int32_t w4, has_scales;
@@ -173,5 +185,6 @@ int cairn_moe_check(const struct cairn_moe_args *a)
 				   "w4");
 	if ((uintptr_t)a->workspace & 255)
 		return cairn_error(EINVAL, "moe: workspace: must be 256-byte aligned");
-	return check_biases(a);
+	CAIRN_TRY(check_biases(a));
+	return check_factors(a);
 }

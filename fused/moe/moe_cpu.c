@@ -34,6 +34,7 @@ struct matrix {
 	int64_t at;
 	int k;
 	struct cairn_gemm_w4_args four;		/* the matrix, if it has 4 bits; else b is NULL */
+	float factor[2];		/* of four: of the first half of its rows, and of the second */
 };
 
 /* An expert in use: its number (-1: the shared experts), its weights, and its users' h in rows of `width` */
@@ -175,6 +176,17 @@ static void add_user(struct expert *e, int b, int slot)
 	e->slot[e->num_users++] = slot;
 }
 
+/* Makes m matrix number nth of matrices [n, k] in 4 bits. */
+static void set_w4(const struct state *s, struct matrix *m, const void *w, const float *scale, int64_t nth,
+		   int n)
+{
+	const int is_down = w == s->a->w_down;
+
+	m->four = cairn_moe_w4_matrix(s->a->w4, w, scale, nth, n, m->k);
+	for (int i = 0; i < 2; i++)
+		m->factor[i] = cairn_moe_factor(s->a, is_down, nth, i * n / 2, n);
+}
+
 /* Returns matrix number nth of matrices [n, k]. */
 static struct matrix matrix_of(const struct state *s, const void *w, const float *scale, int64_t nth, int n,
 			       int k)
@@ -182,7 +194,7 @@ static struct matrix matrix_of(const struct state *s, const void *w, const float
 	struct matrix m = { .w = w, .at = nth * n * k, .k = k };
 
 	if (cairn_moe_w4_of(s->a))
-		m.four = cairn_moe_w4_matrix(s->a->w4, w, scale, nth, n, k);
+		set_w4(s, &m, w, scale, nth, n);
 	else if (scale)
 		m.scale = scale + nth * cairn_moe_scales(s->a->scale_kind, n, k);
 	return m;
@@ -195,7 +207,11 @@ static CAIRN_WIDE void load_row(const struct state *s, const struct matrix *m, i
 	const uint8_t *codes = (const uint8_t *)m->w + m->at + (int64_t)i * m->k;
 
 	if (m->four.b) {
+		const float factor = m->factor[i >= m->four.n / 2];
+
 		cairn_w4_row(&m->four, i, row);
+		for (int l = 0; l < m->k && factor != 1; l++)
+			row[l] *= factor;
 		return;
 	}
 	if (!m->scale) {

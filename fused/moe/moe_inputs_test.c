@@ -28,12 +28,13 @@
 /* The part that EXTREME distorts */
 enum { ROWS_ALONE, FAR_APART, STEEP, LARGE, SHIFTED, TINY, NUM_BENDS };
 
-/* `num` matrices [n, k]: of dtype, of 8 bits with `scale`, or of 4 bits with `cells` */
+/* `num` matrices [n, k]: of dtype, of 8 bits with `scale`, or of 4 bits with `cells`, and NV's `factors` */
 struct matrix {
 	void *w;
 	float *scale;
 	uint8_t *cells;
-	int64_t num, n, k;
+	float *factors;
+	int64_t num, n, k, num_factors;
 };
 
 struct operands {
@@ -128,6 +129,7 @@ static void fill_matrix(struct cairn_op *op, const struct matrix *m, double size
 	if (m->cells) {
 		moe_fill_w4(op, m->w, m->cells, (int32_t)m->num, (int32_t)m->n, (int32_t)m->k, size,
 			    exact ? some : 0);
+		moe_fill_factors(op, m->factors, m->num_factors, size, exact);
 		return;
 	}
 	if (exact)
@@ -233,7 +235,8 @@ static void times(void *p, int dtype, int64_t count, double factor)
 static void matrix_times(const struct cairn_moe_args *a, const struct matrix *m, double factor)
 {
 	if (m->cells)
-		moe_times_w4(a, m->cells, (int32_t)m->num, (int32_t)m->n, (int32_t)m->k, factor);
+		moe_times_w4(a, m->cells, m->factors, m->num_factors, (int32_t)m->num, (int32_t)m->n,
+			     (int32_t)m->k, factor);
 	else if (m->scale)
 		times(m->scale, CAIRN_F32, scales_of(a, m), factor);
 	else
@@ -300,6 +303,9 @@ static void poison(const struct cairn_moe_args *a, const struct matrix *m, int e
 
 	if (m->cells) {		/* 4 bits: of a scale, all bits set are NaN */
 		moe_poison_w4(a, m->cells, e, (int32_t)m->n, (int32_t)m->k);
+		if (m->factors)
+			cairn_fill_nan(m->factors, CAIRN_F32, e * (m->num_factors / m->num),
+				       m->num_factors / m->num);
 		return;
 	}
 	cairn_fill_nan(m->w, m->scale ? CAIRN_U8 : a->dtype, e * m->n * m->k, m->n * m->k);
@@ -593,6 +599,12 @@ void moe_setup(struct cairn_op *op)
 	p.router = cairn_in(op, MOE_FIELD(w_router), a->dtype, s.experts * hidden);
 	p.gate_up = MATRIX(op, gate_up, s.experts, 2 * s.inter, hidden, s.flags & FAR);
 	p.down = MATRIX(op, down, s.experts, hidden, s.inter, s.flags & FAR);
+	if (s.w4 == CAIRN_MOE_W4_NV) {
+		p.gate_up.num_factors = 2 * s.experts;
+		p.gate_up.factors = cairn_in(op, MOE_FIELD(gate_up_factor), CAIRN_F32, 2 * s.experts);
+		p.down.num_factors = s.experts;
+		p.down.factors = cairn_in(op, MOE_FIELD(down_factor), CAIRN_F32, s.experts);
+	}
 	if (s.shared) {
 		p.shared_gate_up = MATRIX(op, shared_gate_up, 1, 2 * s.shared, hidden, 0);
 		p.shared_down = MATRIX(op, shared_down, 1, hidden, s.shared, 0);

@@ -54,6 +54,7 @@ struct matrix {
 	int64_t at, n, k;
 	int is_shared, is_down;
 	struct cairn_gemm_w4_args four;		/* the matrix, if it has 4 bits; else b is NULL */
+	float factor[2];		/* of four: of the first half of its rows, and of the second */
 };
 
 static double scale_at(const struct moe_mutant *s, const struct matrix *m, int64_t row, int64_t col)
@@ -108,7 +109,7 @@ static void load_row_w4(const struct moe_mutant *s, const struct matrix *m, int6
 		scale = (double)cairn_w4_scale(g, scale_row, nth);
 		if (s->d == MOE_w4_scale_magnitude)
 			scale = fabs(scale);
-		s->row[l] = value * scale;
+		s->row[l] = value * scale * (double)m->factor[row >= m->n / 2];
 	}
 }
 
@@ -272,6 +273,14 @@ static void feed_forward(struct moe_mutant *s, int n, const struct matrix *gate_
 	}
 }
 
+static float factor_of(const struct moe_mutant *s, int is_down, int64_t e, int64_t row, int64_t n)
+{
+	if (s->d == MOE_w4_factors_ignored || (s->d == MOE_w4_down_factor_ignored && is_down))
+		return 1;
+	return cairn_moe_factor(s->a, is_down, s->d == MOE_w4_factor_of_expert_0 ? 0 : e,
+				s->d == MOE_w4_up_has_factor_of_gate ? 0 : row, n);
+}
+
 /* Returns matrix number e of several [n, k], with the scales of number `of`. */
 static struct matrix matrix_of(const struct moe_mutant *s, const void *w, const float *scale, int64_t e,
 			       int64_t of, int64_t n, int64_t k)
@@ -284,6 +293,8 @@ static struct matrix matrix_of(const struct moe_mutant *s, const void *w, const 
 			of = 0;
 		m.four = cairn_moe_w4_matrix(s->a->w4, w, scale, of, (int32_t)n, (int32_t)k);
 		m.four.b = (const uint8_t *)w + e * cairn_w4_code_bytes((int32_t)n, (int32_t)k);
+		for (int i = 0; i < 2; i++)
+			m.factor[i] = factor_of(s, w == s->a->w_down, e, i * n / 2, n);
 		return m;
 	}
 	return (struct matrix){ .w = w, .scale = scale ? scale + of * scales : NULL, .at = e * n * k, .n = n,

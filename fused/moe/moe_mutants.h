@@ -154,7 +154,11 @@
 	D(w4_up_has_scale_of_gate, "4 bits: an up uses its gate's scale") \
 	D(w4_zero_8, "4 bits: all zero points are 8") \
 	D(w4_scale_magnitude, "4 bits: the sign of a scale is ignored") \
-	D(w4_scale_of_expert_0, "4 bits: all experts use the first expert's scales")
+	D(w4_scale_of_expert_0, "4 bits: all experts use the first expert's scales") \
+	D(w4_factors_ignored, "4 bits: the factors of gates, ups and down are taken for 1") \
+	D(w4_down_factor_ignored, "4 bits: the factor of down is taken for 1") \
+	D(w4_factor_of_expert_0, "4 bits: all experts use the first expert's factors") \
+	D(w4_up_has_factor_of_gate, "4 bits: ups are multiplied by the factor of gates")
 
 #define NAME(name, what)	MOE_##name,
 enum moe_defect { MOE_DEFECTS(NAME) };

@@ -63,11 +63,49 @@ static void load_row_w4(const struct moe_chain *c, const struct matrix *m, int i
 {
 	const struct cairn_gemm_w4_args g = cairn_moe_w4_matrix(cairn_moe_w4_of(c->a), m->w, m->scale, m->nth,
 								m->n, m->k);
+	const double factor = (double)cairn_moe_factor(c->a, m->w == c->a->w_down, m->nth, i, m->n);
 	float values[MAX_K];
 
 	cairn_w4_row(&g, i, values);
 	for (int l = 0; l < m->k; l++)
-		row[l] = (double)values[l];
+		row[l] = (double)values[l] * factor;
+}
+
+/* Returns whether an implementation may round scales, and codes times scales, to dtype, with any effect. */
+static int may_round_weights(const struct cairn_moe_args *a)
+{
+	const int32_t w4 = cairn_moe_w4_of(a);
+
+	return a->batch > CAIRN_MOE_FEW && w4 && w4 != CAIRN_MOE_W4_NV &&
+	       (w4 != CAIRN_MOE_W4_MX || a->dtype == CAIRN_F16);
+}
+
+/*
+ * Computes row i of a matrix in 4 bits as load_row_w4() does, but rounds its scales, and codes times
+ * scales, up or down at random. Equal codes of a group are rounded alike, as an implementation would.
+ */
+static void round_row_w4(const struct moe_chain *c, const struct matrix *m, int i, int run, double *row)
+{
+	const struct cairn_gemm_w4_args g = cairn_moe_w4_matrix(cairn_moe_w4_of(c->a), m->w, m->scale, m->nth,
+								m->n, m->k);
+	const int group = g.group ? g.group : m->k;
+	const uint64_t is_down = m->w == c->a->w_down;
+	uint64_t key = (uint64_t)run << 56 | is_down << 55 | (uint64_t)m->nth << 40 | (uint64_t)i << 20;
+	double values[16] = { 0 };
+	float codes[16];
+
+	for (int l = 0; l < m->k; l++) {
+		if (l % group == 0) {
+			double scale = block_rounded_either((double)cairn_w4_scale(&g, i, l / group),
+							    c->a->dtype, key++);
+
+			cairn_w4_values(&g, i, l / group, codes);
+			for (int code = 0; code < 16; code++)
+				values[code] = block_rounded_either((double)codes[code] * scale, c->a->dtype,
+								    key++);
+		}
+		row[l] = values[cairn_w4_code(g.b, m->k, i, l)];
+	}
 }
 
 static void load_row(const struct moe_chain *c, const struct matrix *m, int i, double *row)
@@ -104,13 +142,21 @@ static void project(const struct moe_chain *c, double *out, const double *in, in
 	#pragma omp parallel for if ((int64_t)m.n * m.k * c->runs > 65536)
 	for (int i = 0; i < m.n; i += 2) {
 		int rows = i + 1 < m.n ? 2 : 1;
+		const int alike = m.scale && may_round_weights(c->a) && c->runs > MOE_RUN_AT_RANDOM ?
+				  MOE_RUN_AT_RANDOM : c->runs;
 		double w[2 * MAX_K];
 
 		for (int r = 0; r < rows; r++)
 			load_row(c, &m, i + r, w + r * m.k);
-		cairn_products(out + i, m.n, in, stride, c->runs, w, rows, m.k);
+		cairn_products(out + i, m.n, in, stride, alike, w, rows, m.k);
 		for (int r = 0; squares && r < rows; r++)
 			squares[i + r] += cairn_dot_squares(in, w + r * m.k, m.k);
+		for (int run = alike; run < c->runs; run++) {
+			for (int r = 0; r < rows; r++)
+				round_row_w4(c, &m, i + r, run, w + r * m.k);
+			cairn_products(out + (int64_t)run * m.n + i, m.n, in + run * stride, stride, 1, w,
+				       rows, m.k);
+		}
 	}
 }
 

@@ -12,7 +12,8 @@
 /*
  * The runs of a chain are results that the contract allows: run 0 is the definition; in MOE_RUN_LATE the
  * weight comes after the product with w_down; in MOE_RUN_UNROUNDED h keeps all its bits; those from
- * MOE_RUN_AT_RANDOM on round n and h up or down at random, the odd ones with late weights.
+ * MOE_RUN_AT_RANDOM on round n and h up or down at random, the odd ones with late weights. Where the contract
+ * lets 4-bit weights be rounded, these runs round them at random, too.
  */
 enum { MOE_RUN_LATE = 1, MOE_RUN_UNROUNDED, MOE_RUN_AT_RANDOM };
 #define MOE_MAX_RUNS	16

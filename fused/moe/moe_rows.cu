@@ -9,7 +9,8 @@
  *   sort         one CTA: each expert's number of pairs and first place, and the list of tiles
  *   gather       assigns a place to each pair and copies n there, in panels; again for the shared experts
  *   gate_up      h = silu(n w_gate^T) * (n w_up^T) * weight, to panels; or with biases and activation 1
- *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh, 4 bits: moe_rows_w4.cu)
+ *   down         y = h w_down^T, fp32               (both in moe_rows_product.cuh; 4 bits and few rows of
+ *                each expert: moe_rows_w4.cu)
  *   combine      out = x (unless no_residual) + the y of a row's pairs, in their order, each with its weight
  *                times down_bias, then the shared one
  *
@@ -192,7 +193,7 @@ void gather_kernel(const __grid_constant__ struct rows g)
 
 		if (g.weight_bytes == 1)
 			v = even_odd(v);
-		if (there && g.w4)
+		if (there && g.fragments)
 			put_fragments(g, place, piece, v);
 		else if (there)
 			*(uint4 *)((char *)g.x + panel_at(rows, place, piece)) = v;
@@ -282,7 +283,8 @@ static size_t plan(struct rows *g, char *ws)
 	g->num_pairs = (int32_t)pairs;
 	g->num_places = (int32_t)places;
 	g->shared_rows = (int32_t)(shared + 15) / 16 * 16;
-	g->num_tiles = (int32_t)pairs / g->most + used;
+	/* with 4 bits that of the smallest tiles, so that fewer rows never need a larger workspace */
+	g->num_tiles = (int32_t)pairs / (g->w4 ? MOE_W4_PLACES : g->most) + used;
 #define PART(field, size) \
 	do { *(void **)&g->field = ws + at; at += ((size_t)(size) + 255) / 256 * 256; } while (0)
 	PART(n, batch * (size_t)a->hidden * 2);
@@ -311,6 +313,7 @@ extern "C" int moe_rows_workspace(const struct cairn_moe_args *args, size_t *byt
 	cairn_copy_args(&g.a, args, sizeof(g.a));
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
+	g.w4 = cairn_moe_w4_of(args);
 	r = router_args(&g, args->sms);
 	CAIRN_TRY(cairn_gemm_workspace(&r, &g.gemm_bytes));
 	*bytes = plan(&g, NULL);
@@ -347,6 +350,7 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	g.most = moe_rows_most(args);
 	g.weight_bytes = args->fp8w ? 1 : 2;
 	g.w4 = cairn_moe_w4_of(args);
+	g.fragments = moe_rows_is_w4_of_few(args);
 	g.adds_x = cairn_moe_adds_x(args);
 	g.between = cairn_moe_between_of(args);
 	r = router_args(&g, args->sms);
@@ -371,7 +375,8 @@ extern "C" int moe_rows(const struct cairn_moe_args *args, void *stream)
 	CAIRN_TRY(launch((const void *)gather_kernel, &g,
 			 attn_div_up(g.num_pairs + (g.shared_rows ? args->batch : 0), THREADS / 32), THREADS,
 			 stream));
-	CAIRN_TRY(g.w4 ? moe_rows_products_w4(&g, args, stream) : moe_rows_products(&g, args, stream));
+	CAIRN_TRY(g.fragments ? moe_rows_products_w4(&g, args, stream) :
+		  moe_rows_products(&g, args, stream));
 	return launch(OF_DTYPE(combine_kernel), &g,
 		      ((int64_t)args->batch * (args->hidden / 8) + THREADS - 1) / THREADS, THREADS, stream);
 }

@@ -27,7 +27,7 @@ struct tile {
 	int32_t size, base, num, pad[2];	/* base: the expert's first tile; num: its number of tiles */
 };
 
-#define MOE_W4_PLACES	32		/* maximum places of a tile with 4-bit weights */
+#define MOE_W4_PLACES	32		/* maximum places of a tile of moe_rows_w4.cu */
 
 enum { NUM_TILES, NEXT_GATE_UP, NEXT_DOWN, NUM_COUNTERS };
 
@@ -45,6 +45,7 @@ struct rows {
 	int32_t num_pairs, num_places, shared_rows, num_tiles;	/* num_places, num_tiles: upper bounds */
 	int32_t most, weight_bytes;	/* places of a tile; bytes of a weight, except with w4 */
 	int32_t adds_x, w4;
+	int32_t fragments;		/* x and h are in the order of fragment_at() instead of panels */
 	struct cairn_moe_between between;
 };
 
@@ -78,9 +79,10 @@ ATTN_DEV int64_t panel_at(int64_t rows, int row, int piece)
 }
 
 /*
- * For 4-bit weights, x and h lie in the order in which lanes load operand B of mma.m16n8k16: 8 places and 64
- * columns have 1024 bytes, in each half of which a lane has 16 bytes for two products. Returns the offset of
- * columns 2 t and 2 t + 1 of a piece of eight columns; tiles: the number of 64 columns in a row.
+ * For 4-bit weights and few rows, x and h lie in the order in which lanes load operand B of mma.m16n8k16: 8
+ * places and 64 columns have 1024 bytes, in each half of which a lane has 16 bytes for two products.
+ * Returns the offset of columns 2 t and 2 t + 1 of a piece of eight columns; tiles: the number of 64
+ * columns in a row.
  */
 ATTN_DEV int64_t fragment_at(int tiles, int place, int piece, int t)
 {
@@ -92,9 +94,11 @@ ATTN_DEV int64_t fragment_at(int tiles, int place, int piece, int t)
 
 /* Returns the maximum number of places of a tile. */
 int moe_rows_most(const struct cairn_moe_args *args);
+/* Returns whether a call has 4-bit weights and so few rows for each expert that moe_rows_w4.cu is faster. */
+int moe_rows_is_w4_of_few(const struct cairn_moe_args *args);
 /* Launches both products. */
 int moe_rows_products(const struct rows *g, const struct cairn_moe_args *args, void *stream);
-/* The same for 4-bit weights: moe_rows_w4.cu */
+/* The same if moe_rows_is_w4_of_few(): moe_rows_w4.cu */
 int moe_rows_products_w4(const struct rows *g, const struct cairn_moe_args *args, void *stream);
 
 #endif

@@ -7,6 +7,14 @@
 
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
+#include "fused/moe/moe_w4.h"
+
+/*
+ * With 4 bits, calls with at most this number of rows for each expert on average take moe_rows_w4.cu. It
+ * decodes codes once for each 32 places; moe_rows_codes.cuh decodes them once for up to 144, but a few places
+ * take it almost as long as 64. The number is an estimate.
+ */
+#define FEW_OF_EXPERT	16
 
 /*
  * Makes the map of [matrices][rows][k], in boxes of 128 bytes of 128 rows of one matrix, or of 64 rows of two
@@ -36,6 +44,8 @@ static int make_side(struct side *side, const struct moe_scales *scales, const s
 	side->k = down ? wide : a->hidden;
 	side->height = down ? a->hidden : wide;
 	side->items = attn_div_up(side->height, down ? 2 * HALF_ROWS : HALF_ROWS);
+	if (cairn_moe_w4_of(a))
+		return 0;		/* make_codes() makes its maps */
 	if (down) {
 		side->scales = shared ? scales->shared_down : scales->down;
 		side->expert_scales = scales->expert_down;
@@ -46,6 +56,39 @@ static int make_side(struct side *side, const struct moe_scales *scales, const s
 	side->expert_scales = scales->expert_gate_up;
 	return make_map(&side->w, shared ? a->w_shared_gate_up : a->w_gate_up, a->fp8w ? 1 : 2, side->k,
 			side->height, 2 * experts, 0);
+}
+
+/* Makes the maps of codes and cells of one product's weights in 4 bits, in boxes of 64 rows. */
+static int make_codes(struct product *p, const struct cairn_moe_args *a, int down)
+{
+	const int32_t n = down ? a->hidden : 2 * a->intermediate, k = p->side[0].k;
+	const int32_t format = cairn_moe_w4_format(a->w4), group = cairn_moe_w4_group(a->w4);
+	const uint64_t units = (uint64_t)a->num_experts * cairn_w4_units(n), tile = CAIRN_W4_TILE_BYTES;
+	const uint64_t cells = (uint64_t)cairn_w4_groups(k, group) * cairn_w4_cell_bytes(format);
+	const int stage_k = stage_panels(BITS_4_INT) * PANEL;
+	struct cairn_tensor_layout t = {
+		.data = down ? a->w_down : a->w_gate_up, .dims = 3, .element_bytes = 2,
+		.size = { tile / 2, (uint64_t)cairn_w4_tiles(k), units },
+		.stride = { tile, tile * cairn_w4_tiles(k) },
+		.box = { CAIRN_W4_TILE_BYTES / 2, UNIT_CODES / CAIRN_W4_TILE_BYTES, BOX_UNITS },
+	};
+
+	p->factors = cairn_moe_factors(a, down);
+	p->shift = cairn_w4_shift(group);
+	p->stage_cells = (group && group < stage_k ? stage_k / group : 1) * cairn_w4_cell_bytes(format);
+	CAIRN_TRY(cairn_tensor_map(&p->side[0].w, &t, "moe"));
+	t = {
+		.data = down ? a->w_down_scale : a->w_gate_up_scale, .dims = 2, .element_bytes = 2,
+		.size = { cells / 2, units }, .stride = { cells },
+		.box = { (uint32_t)p->stage_cells / 2, BOX_UNITS },
+	};
+	return cairn_tensor_map(&p->side[0].cells, &t, "moe");
+}
+
+static const void *kernel_4(int32_t w4, int f16, int down)
+{
+	return w4 == CAIRN_MOE_W4_MX ? moe_rows_mx_kernel(f16, down) :
+	       w4 == CAIRN_MOE_W4_NV ? moe_rows_nv_kernel(f16, down) : moe_rows_int_kernel(f16, down);
 }
 
 static const void *kernel_16(int f16, int down)
@@ -100,7 +143,11 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	p.shared_tiles = g->shared_rows ?
 		attn_div_up(args->batch, tile_size(args->batch, g->most)) : 0;
 	p.between = g->between;
-	if (!args->fp8w) {
+	if (cairn_moe_w4_of(args)) {
+		CAIRN_TRY(make_codes(&p, args, down));
+		kind = BITS_4_INT;
+		kernel = kernel_4(args->w4, f16, down);
+	} else if (!args->fp8w) {
 		kind = BITS_16;
 		kernel = down || cairn_moe_is_plain(&g->between) ? kernel_16(f16, down) :
 			 moe_rows_between_kernel(f16);
@@ -120,11 +167,18 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	return cairn_launch(kernel, &l, params);
 }
 
+int moe_rows_is_w4_of_few(const struct cairn_moe_args *args)
+{
+	return cairn_moe_w4_of(args) && (args->batch <= CAIRN_MOE_FEW ||
+					 (int64_t)args->batch * args->experts_per_token <=
+					 (int64_t)FEW_OF_EXPERT * args->num_experts);
+}
+
 int moe_rows_most(const struct cairn_moe_args *args)
 {
-	if (cairn_moe_w4_of(args))
+	if (moe_rows_is_w4_of_few(args))
 		return MOE_W4_PLACES;
-	return most_places(!args->fp8w ? BITS_16 :
+	return most_places(cairn_moe_w4_of(args) ? BITS_4_INT : !args->fp8w ? BITS_16 :
 			   args->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? BITS_8_BLOCKS : BITS_8);
 }
 

@@ -3,8 +3,8 @@
  * moe_rows_product - the two products of moe_rows.cu: 256 rows of weights times up to 160 places
  *
  *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one
- *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels; kind
- *             BITS_16_BETWEEN adds biases first, and has activation 1
+ *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels; kinds with
+ *             has_between() add biases first, and have activation 1
  *   down      128 rows per warpgroup: y, fp32
  *
  * One CTA per SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared
@@ -14,20 +14,20 @@
  * fetches stages as far ahead as the ring allows, even those of the next item. The first weights of down are
  * prefetched into the L2 while gate_up still runs.
  *
- * Weights arrive by TMA (two boxes per stage), panels of x or h by bulk copies. 16-bit weights are
- * multiplied from shared memory. Those of 8 bits are loaded into registers (ldmatrix) and widened there, one
- * part of k while the preceding part is multiplied. With up to 64 places, registers are free and a part is 64
- * of k.
+ * Weights arrive by TMA, panels of x or h by bulk copies. 16-bit weights are multiplied from shared memory.
+ * Those of 8 bits are loaded into registers (ldmatrix) and widened there, one part of k while the preceding
+ * part is multiplied. With up to 64 places, registers are free and a part is 64 of k. Codes of 4 bits are
+ * decoded likewise (moe_rows_codes.cuh).
  *
  * Scales of rows are applied to sums at the end. With scales of blocks, a stage is a block along k: sums
  * restart with each stage, and at its end are scaled and added to the total. While one warpgroup does this,
  * the other multiplies.
  *
- * Shared memory        16 bits                8 bits, scales of rows   scales of blocks
- *   weights of a stage 256 rows of 128 bytes  the same                 the same
- *   x of a stage       a panel of 160 rows    2 panels of 144 rows     2 panels of 112
- *   stages             4                      3                        3
- *   total              208 KiB                204 KiB                  180 KiB
+ * Shared memory        16 bits                8 bits, scales of rows   scales of blocks   4 bits
+ *   weights of a stage 256 rows of 128 bytes  the same                 the same           19 KiB
+ *   x of a stage       a panel of 160 rows    2 panels of 144 rows     2 panels of 112    2 panels of 144
+ *   stages             4                      3                        3                  4
+ *   total              208 KiB                204 KiB                  180 KiB            220 KiB
  *   and for each stage the item that is in progress, and two mbarriers
  * mbarriers: full expects one arrival and a byte count; empty expects one arrival from each of the 8 consumer
  * warps. Registers per thread: 168 at the start, then 232 in consumers and 40 in the producer warpgroup; no
@@ -38,101 +38,10 @@
 
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/rows/row.cuh"
-#include "fused/moe/moe_rows.cuh"
+#include "fused/moe/moe_rows_codes.cuh"
 #include "fused/moe/moe_rows_wgmma.cuh"
 
-#define CONSUMERS	256
-#define THREADS		(CONSUMERS + 128)
-#define CONSUMER_REGS	232
-#define PRODUCER_REGS	40
-#define HALF_ROWS	128		/* rows of weights of a warpgroup */
-#define HALF_BYTES	(HALF_ROWS * PANEL_ROW)
 #define PREFETCH	8		/* stages */
-#define MOST		80		/* maximum sums of 64 rows that a thread holds */
-#define FEW		64		/* up to this number of places, registers are free */
-
-enum { BITS_16, BITS_8, BITS_8_BLOCKS, BITS_16_BETWEEN };
-
-/* Returns whether weights have 16 bits. */
-ATTN_CONST is_16(int kind) { return kind == BITS_16 || kind == BITS_16_BETWEEN; }
-
-/* Panels of x (64 of k each) in a stage; stages; maximum places of a tile */
-ATTN_CONST stage_panels(int kind) { return is_16(kind) ? 1 : 2; }
-ATTN_CONST num_stages(int kind) { return is_16(kind) ? 4 : 3; }
-ATTN_CONST most_places(int kind) { return is_16(kind) ? 160 : kind == BITS_8 ? 144 : 112; }
-ATTN_CONST stage_bytes(int kind)
-{
-	return 2 * HALF_BYTES + stage_panels(kind) * most_places(kind) * PANEL_ROW;
-}
-
-/* racecheck does not support one lane arriving for its warp. */
-#ifdef CAIRN_DEBUG
-#define RELEASERS	32
-#else
-#define RELEASERS	1
-#endif
-
-/* Routed or shared experts, as operands of one of the products */
-struct side {
-	CUtensorMap w;			/* [experts, or 2 of them][rows][k] */
-	const char *in;			/* panels */
-	void *out;			/* panels, or y */
-	const float *scales;
-	int64_t expert_scales;
-	int32_t in_rows, out_rows;	/* rows of panels */
-	int32_t k, height, items; /* columns; rows (gate_up: pairs of rows) of an expert; items of a tile */
-};
-
-struct product {
-	struct side side[2];		/* 0: routed, 1: shared */
-	const float *weight;		/* weight of the pair at each place */
-	const int32_t *pair, *num_tiles;
-	const struct tile *tiles;
-	int32_t *next;
-	int32_t hidden, batch, shared_tiles, most;
-	struct cairn_moe_between between;	/* BITS_16_BETWEEN */
-};
-
-/* An item of work; n 0: no more items */
-struct work {
-	int32_t shared, expert, row0, first, count, n;
-};
-
-struct shared {
-	uint32_t stages, full, empty;
-	struct work *work;
-};
-
-ATTN_CONST smem_bytes(int kind)
-{
-	return num_stages(kind) * (stage_bytes(kind) + 16 + (int)sizeof(struct work));
-}
-
-template <int kind> ATTN_DEV struct shared lay_out(uint8_t *s_mem)
-{
-	struct shared s;
-
-	s.stages = ptx_smem(s_mem);
-	s.full = s.stages + num_stages(kind) * stage_bytes(kind);
-	s.empty = s.full + num_stages(kind) * 8;
-	s.work = (struct work *)(s_mem + num_stages(kind) * (stage_bytes(kind) + 16));
-	return s;
-}
-
-/* A position in the ring of stages; the producer starts with phase 1, consumers with phase 0. */
-struct turn {
-	int stage;
-	uint32_t phase;
-};
-
-template <int kind> ATTN_DEV void advance(struct turn *t)
-{
-	t->stage++;
-	if (t->stage == num_stages(kind)) {
-		t->stage = 0;
-		t->phase ^= 1;
-	}
-}
 
 /* Returns the smallest width that holds `places` places. */
 ATTN_DEV int width_of(int places)
@@ -180,9 +89,13 @@ ATTN_DEV void prefetch(const struct product &p, const struct work &w)
 
 	for (int k = 0; k < min(side.k, PREFETCH * per_stage); k += per_stage)
 #pragma unroll
-		for (int i = 0; i < 2; i++)
-			ptx_cp_async_bulk_prefetch_tensor_3d(&side.w, k, (w.row0 * 2 + i) * HALF_ROWS,
-							     w.expert);
+		for (int i = 0; i < (is_4(kind) ? BOXES : 2); i++)
+			if (is_4(kind))
+				ptx_cp_async_bulk_prefetch_tensor_3d(&side.w, 0, k / CAIRN_W4_TILE_K,
+								     box_unit<true>(side, w, i));
+			else
+				ptx_cp_async_bulk_prefetch_tensor_3d(&side.w, k, (w.row0 * 2 + i) * HALF_ROWS,
+								     w.expert);
 }
 
 /*
@@ -205,7 +118,7 @@ ATTN_DEV void fetch(const struct product &p, const struct shared &s)
 	}
 	while (item < routed_items + shared_items) {
 		struct work w = find_work(p, item, routed_items, shared_items);
-		const struct side &side = p.side[w.shared];
+		const struct side &side = p.side[is_4(kind) ? 0 : w.shared];
 		const char *in = side.in + (int64_t)w.first * PANEL_ROW;
 		const int64_t panel_bytes = (int64_t)side.in_rows * PANEL_ROW;
 		const int bytes = (w.count + 15) / 16 * 16 * PANEL_ROW;
@@ -221,16 +134,19 @@ ATTN_DEV void fetch(const struct product &p, const struct shared &s)
 			ptx_mbarrier_wait(s.empty + turn.stage * 8, turn.phase);
 			if (k == 0)
 				s.work[slot] = w;
-			ptx_mbarrier_arrive_expect_tx(full, 2 * HALF_BYTES + panels * bytes);
+			ptx_mbarrier_arrive_expect_tx(full, panels * bytes + (is_4(kind) ? codes_bytes(p) :
+									      2 * HALF_BYTES));
+			if (is_4(kind))
+				fetch_codes<kind, down>(p, side, w, k, at, full);
 #pragma unroll
-			for (int i = 0; i < 2; i++)
+			for (int i = 0; i < 2 && !is_4(kind); i++)
 				ptx_cp_async_bulk_tensor_3d_g2s(at + i * HALF_BYTES, &side.w, k,
 								row + i * (down ? HALF_ROWS : HALF_ROWS / 2),
 								matrix, full);
 #pragma unroll
 			for (int i = 0; i < stage_panels(kind); i++)
 				if (i < panels)
-					ptx_cp_async_bulk_g2s(at + 2 * HALF_BYTES +
+					ptx_cp_async_bulk_g2s(at + weight_bytes(kind) +
 							      i * most_places(kind) * PANEL_ROW,
 							      in + (k / PANEL + i) * panel_bytes, bytes,
 							      full);
@@ -241,13 +157,6 @@ ATTN_DEV void fetch(const struct product &p, const struct shared &s)
 	ptx_mbarrier_wait(s.empty + turn.stage * 8, turn.phase);
 	s.work[slot].n = 0;
 	ptx_mbarrier_arrive(s.full + turn.stage * 8);
-}
-
-ATTN_DEV void release(uint32_t mbar)
-{
-	__syncwarp();
-	if (threadIdx.x % 32 < RELEASERS)
-		ptx_mbarrier_arrive(mbar);
 }
 
 /* Multiplies the stages from shared memory, one after the other. */
@@ -277,14 +186,14 @@ ATTN_DEV void multiply_16(float (*sum)[MOST], const struct shared &s, struct tur
 		wgmma_keep<n / 2>(sum[1]);
 		ptx_wgmma_wait_group<1>();
 		if (at)
-			release(last);
+			elected_arrive(last);
 		last = s.empty + turn->stage * 8;
 		advance<kind>(turn);
 	}
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<n / 2>(sum[0]);
 	wgmma_keep<n / 2>(sum[1]);
-	release(last);
+	elected_arrive(last);
 }
 
 /* Loads 32 bytes of 64 rows from piece `piece` on: raw[0], [1]: the first piece of a row and of row + 8. */
@@ -364,7 +273,7 @@ ATTN_DEV void multiply_8(float (*sum)[MOST], const struct shared &s, struct turn
 			multiply_wide<kind, dtype, n, 2, 0, 1>(sum, s_stage);
 		else
 			multiply_wide<kind, dtype, n, 1, 0, 1>(sum, s_stage);
-		release(s.empty + turn->stage * 8);
+		elected_arrive(s.empty + turn->stage * 8);
 		advance<kind>(turn);
 	}
 }
@@ -396,7 +305,7 @@ ATTN_DEV void multiply_blocks(float (*sum)[MOST], const struct shared &s, struct
 			else
 				multiply_wide<kind, dtype, n, 1, 1, 1>(part, s_stage);
 			if (m == 1)
-				release(s.empty + turn->stage * 8);
+				elected_arrive(s.empty + turn->stage * 8);
 #pragma unroll
 			for (int i = 0; i < n / 2; i++)
 				sum[m][i] += scale[m] * part[m][i];
@@ -421,7 +330,7 @@ ATTN_DEV struct biases load_biases(const struct product &p, const struct side &s
 {
 	struct biases b = {};
 
-	if constexpr (kind == BITS_16_BETWEEN) {
+	if constexpr (has_between(kind)) {
 #pragma unroll
 		for (int half = 0; half < 2 && p.between.gate_up_bias; half++) {
 			const uint16_t *from = (const uint16_t *)p.between.gate_up_bias +
@@ -438,7 +347,7 @@ ATTN_DEV struct biases load_biases(const struct product &p, const struct side &s
 template <int kind>
 ATTN_DEV float activated(const struct product &p, const struct biases &b, int half, float gate, float up)
 {
-	return kind == BITS_16_BETWEEN ?
+	return has_between(kind) ?
 	       moe_activated(p.between, gate + b.gate[half], up + b.up[half]) : silu(gate) * up;
 }
 
@@ -485,7 +394,7 @@ ATTN_DEV void write_h(const struct product &p, const struct side &side, const st
 		 * lanes 0 and 1: 16 columns of a place of the first eight; lanes 2 and 3: of the second eight
 		 */
 		eight = attn_gather_quad(x);
-		if (!is_16(kind))
+		if (is_8(kind))
 			eight = even_odd(eight);
 		place = (j + lane % 4 / 2) * 8 + lane / 4;
 		if (place < w.count)
@@ -531,13 +440,15 @@ ATTN_DEV void write_y(const struct product &p, const struct side &side, const st
 
 /* Multiplies if n is a width above `least` and up to `places`. */
 template <int kind, int dtype, int least, int places, int n>
-ATTN_DEV void multiply(float (*sum)[MOST], const struct shared &s, struct turn *turn, int k,
-		       const float *const scales[2])
+ATTN_DEV void multiply(float (*sum)[MOST], const struct product &p, const struct shared &s,
+		       struct turn *turn, int k, const float *const scales[2])
 {
 	if constexpr (n <= least || n > places)
 		return;
 	else if constexpr (is_16(kind))
 		multiply_16<dtype, n>(sum, s, turn, k);
+	else if constexpr (is_4(kind))
+		multiply_4<kind, dtype, n>(sum, p, s, turn, k);
 	else if constexpr (kind == BITS_8)
 		multiply_8<dtype, n>(sum, s, turn, k);
 	else
@@ -556,7 +467,7 @@ ATTN_DEV void do_work(const struct product &p, const struct shared &s, const str
 	float sum[2][MOST] = {}, scale[4];
 
 #pragma unroll
-	for (int m = 0; m < 2 && !is_16(kind); m++) {
+	for (int m = 0; m < 2 && is_8(kind); m++) {
 		int row = down ? min(first + m * 64, side.height - 64) :
 			  min(first, side.height - 64) + m * side.height;
 
@@ -569,7 +480,7 @@ ATTN_DEV void do_work(const struct product &p, const struct shared &s, const str
 		scale[i] = scales[i / 2][i % 2 * 8];
 #define CASE(n) \
 	case n: \
-		multiply<kind, dtype, least, places, n>(sum, s, turn, side.k, scales); \
+		multiply<kind, dtype, least, places, n>(sum, p, s, turn, side.k, scales); \
 		break
 	switch (w.n) {
 	CASE(16);
@@ -590,6 +501,7 @@ ATTN_DEV void do_work(const struct product &p, const struct shared &s, const str
 				sum[i / 2][j * 4 + i % 2 * 2] *= scale[i];
 				sum[i / 2][j * 4 + i % 2 * 2 + 1] *= scale[i];
 			}
+	apply_factors<kind, down, places>(sum, p, w.expert);
 	if (down)
 		write_y<places>(p, side, w, sum, first);
 	else
@@ -625,10 +537,12 @@ void product_kernel(const __grid_constant__ struct product p)
 	if (threadIdx.x == 0) {
 		for (int i = 0; i < num_stages(kind); i++) {
 			ptx_mbarrier_init(s.full + i * 8, 1);
-			ptx_mbarrier_init(s.empty + i * 8, CONSUMERS / 32 * RELEASERS);
+			ptx_mbarrier_init(s.empty + i * 8, CONSUMERS / 32 * ELECTED_LANES);
 		}
 		ptx_fence_mbarrier_init_release_cluster();
 		ptx_prefetch_tensormap(&p.side[0].w);
+		if (is_4(kind))
+			ptx_prefetch_tensormap(&p.side[0].cells);
 		if (p.shared_tiles)
 			ptx_prefetch_tensormap(&p.side[1].w);
 	}
@@ -651,5 +565,9 @@ const void *moe_rows_fp8_kernel(int f16, int down);
 const void *moe_rows_fp8_blocks_kernel(int f16, int down);
 /* The kernel of gate_up for 16-bit weights, with biases and activations */
 const void *moe_rows_between_kernel(int f16);
+/* Kernels for 4-bit weights */
+const void *moe_rows_int_kernel(int f16, int down);
+const void *moe_rows_mx_kernel(int f16, int down);
+const void *moe_rows_nv_kernel(int f16, int down);
 
 #endif

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * moe_rows_w4 - the two products of moe_rows.cu for weights in 4 bits
+ * moe_rows_w4 - the two products of moe_rows.cu for weights in 4 bits and few rows of each expert; for more
+ * rows see moe_rows_codes.cuh
  *
  *   out^T = w x^T by mma.m16n8k16: 16 rows of weights (a unit of gemm_w4_layout.h) times 8 places
  *   gate_up   a unit of gates and its unit of ups: h, in the order of fragment_at()
@@ -41,6 +42,7 @@ struct product_w4 {
 	const int32_t *pair, *num_tiles;
 	const struct tile *tiles;
 	struct cairn_moe_between between;
+	const float *factors;			/* of gates and ups, or of down; NULL: all are 1 */
 	int32_t down, hidden;
 	int32_t k_tiles;			/* tiles of 64 along k */
 	int32_t cells, shift;		/* bytes of the cells of a unit; a group has 2^shift elements */
@@ -129,28 +131,6 @@ ATTN_DEV void fetch_columns(struct columns<places> *s, const struct product_w4 &
 			s->x[c][i] = from[((int64_t)c * p.k_tiles + k_tile) * 64 + i * 32 + threadIdx.x % 32];
 }
 
-/* Converts the stored scales and zero points of rows g and g + 8. */
-template <int format, int dtype> ATTN_DEV struct w4_scales scales_of(uint32_t scale, uint32_t zero)
-{
-	const uint32_t base = dtype == CAIRN_F16 ? 0x64006400u : 0x43004300u;
-	struct w4_scales r = { { 0, 0 }, { 0, 0 } };
-
-	if (format == CAIRN_W4_INT) {
-		row_unpack2<CAIRN_F16>(scale, r.s);
-		r.zero[0] = (zero & 255) * 0x10001u + base;
-		r.zero[1] = (zero >> 8) * 0x10001u + base;
-	} else {
-		r.s[0] = w4_e8m0(scale & 255);
-		r.s[1] = w4_e8m0(scale >> 8);
-	}
-	return r;
-}
-
-ATTN_DEV uint32_t word_of(const uint4 &v, int i)
-{
-	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
 /* Adds the scaled products of 64 along k to the totals. */
 template <int format, int share, int dtype, int places>
 ATTN_DEV void consume(float total[2][places / 8][4], const struct step<share> &s,
@@ -160,12 +140,13 @@ ATTN_DEV void consume(float total[2][places / 8][4], const struct step<share> &s
 	for (int q = 0; q < 4 / share; q++)
 #pragma unroll
 		for (int u = 0; u < 2; u++) {
-			const struct w4_scales scales = scales_of<format, dtype>(s.scale[u][q], s.zero[u][q]);
+			const struct w4_scales scales = w4_decode_scales<format, dtype>(s.scale[u][q],
+											s.zero[u][q]);
 			uint32_t a[share][4];
 
 #pragma unroll
 			for (int i = 0; i < share; i++)
-				w4_decode<format, dtype>(word_of(s.codes[u], q * share + i), scales, a[i]);
+				w4_decode<format, dtype>(w4_word(s.codes[u], q * share + i), scales, a[i]);
 #pragma unroll
 			for (int c = 0; c < places / 8; c++) {
 				float part[4] = { 0, 0, 0, 0 };
@@ -235,6 +216,10 @@ ATTN_DEV void write(const struct product_w4 &p, const struct item &w, int unit_p
 	if (place >= w.count)
 		return;
 	place += w.first;
+	if (p.factors) {
+		first *= p.factors[p.down ? w.expert : 2 * w.expert];
+		second *= p.factors[p.down ? w.expert : 2 * w.expert + 1];
+	}
 	if (p.down) {
 		float *y = (float *)p.out + (int64_t)p.pair[place] * p.hidden + 2 * unit_pair * UNIT + row;
 
@@ -334,11 +319,14 @@ static const void *kernel_of(int32_t w4, int f16, int few)
 #define KERNELS(format, share) \
 	{ { KERNEL(format, share, CAIRN_BF16, false), KERNEL(format, share, CAIRN_BF16, true) }, \
 	  { KERNEL(format, share, CAIRN_F16, false), KERNEL(format, share, CAIRN_F16, true) } }
-	static const void *const kernels[3][2][2] = {
+	static const void *const kernels[4][2][2] = {
 		KERNELS(CAIRN_W4_MX, 2), KERNELS(CAIRN_W4_INT, 2), KERNELS(CAIRN_W4_INT, 4),
+		KERNELS(CAIRN_W4_NV, 1),
 	};
+	const int form = w4 == CAIRN_MOE_W4_MX ? 0 : w4 == CAIRN_MOE_W4_INT_32 ? 1 :
+			 w4 == CAIRN_MOE_W4_NV ? 3 : 2;
 
-	return kernels[w4 == CAIRN_MOE_W4_MX ? 0 : w4 == CAIRN_MOE_W4_INT_32 ? 1 : 2][f16][few];
+	return kernels[form][f16][few];
 }
 
 static int launch(const struct rows *g, const struct cairn_moe_args *args, int down, void *stream)
@@ -365,6 +353,7 @@ static int launch(const struct rows *g, const struct cairn_moe_args *args, int d
 	p.num_tiles = g->counters + NUM_TILES;
 	p.tiles = g->tiles;
 	p.between = g->between;
+	p.factors = cairn_moe_factors(args, down);
 	p.down = down;
 	p.hidden = args->hidden;
 	p.k_tiles = cairn_w4_tiles(k);

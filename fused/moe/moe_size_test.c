@@ -71,6 +71,7 @@ static void compare(struct cairn_test *t, struct call *c)
 	EXPECT(t, !memcmp(now, old, c->bytes));
 	EXPECT(t, run(c, CAIRN_MOE_SECOND_BYTES, old) == 0 && !memcmp(now, old, c->bytes));
 	EXPECT(t, run(c, CAIRN_MOE_THIRD_BYTES, old) == 0 && !memcmp(now, old, c->bytes));
+	EXPECT(t, run(c, CAIRN_MOE_FOURTH_BYTES, old) == 0 && !memcmp(now, old, c->bytes));
 	for (size_t i = 0; i < c->bytes; i++)
 		if (now[i] != 0x5a)
 			goto written;

@@ -276,13 +276,30 @@ static const struct moe_shape last[] = {
 	{ N("w4_int_row_rows_20", 192, 3, 2, 64, 0, 20), W4(INT_ROW), .flags = IN_PLACE },
 	{ N("w4_int_32_rows_33_f16", 128, 8, 3, 64, 0, 33), W4(INT_32), .flags = F16 },
 	{ N("w4_int_64_rows_65_one_expert", 64, 1, 1, 320, 0, 65), W4(INT_64), .flags = NO_EXPERTS },
-	{ N("w4_int_128_rows_40_sms_24", 320, 4, 2, 192, 0, 40), W4(INT_128), .sms = 24 },
+	{ N("w4_int_128_rows_36_sms_24", 192, 4, 2, 192, 0, 36), W4(INT_128), .sms = 24 },
+	{ N("w4_nv", 64, 8, 2, 64, 0, 3), W4(NV) },
+	{ N("w4_nv_b8_f16", 192, 8, 3, 128, 0, 8), W4(NV), .flags = F16 | IN_PLACE | NORMALIZE },
+	{ N("w4_nv_gpt_oss", 128, 16, 4, 64, 0, 4), W4(NV), .flags = GPT_OSS | NO_RESIDUAL },
+	{ N("w4_nv_rows_20_f16", 64, 6, 2, 192, 0, 20), W4(NV), .flags = F16 },
 	{ N("w4_batch_0", 64, 4, 2, 64, 0, 0), W4(MX), .flags = NORMAL_ALONE },
+	/* many rows of an expert, in a tile of each width or in two, also with an odd number of 64 columns */
+	{ N("w4_mx_rows_100_one_expert_f16", 64, 1, 1, 64, 0, 100), W4(MX), .flags = F16 | NORMAL_ALONE },
+	{ N("w4_nv_rows_120_one_expert", 192, 1, 1, 64, 0, 120), W4(NV), .flags = NORMAL_ALONE },
+	{ N("w4_int_row_rows_140_one_expert_f16", 64, 1, 1, 64, 0, 140), W4(INT_ROW),
+	  .flags = F16 | NORMAL_ALONE },
+	{ N("w4_int_32_rows_200_one_expert", 64, 1, 1, 64, 0, 200), W4(INT_32), .flags = NORMAL_ALONE },
+	{ N("w4_nv_rows_64_f16", 320, 3, 1, 192, 0, 64), W4(NV), .flags = F16 | IN_PLACE },
 	{ N("w4_gpt_oss_20b_b1", GPT_OSS_20B, 1), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("w4_gpt_oss_20b_b8", GPT_OSS_20B, 8), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("w4_gpt_oss_20b_rows_64", GPT_OSS_20B, 64), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("w4_gpt_oss_20b_rows_1024", GPT_OSS_20B, 1024), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_nv_qwen3_30b_b1", QWEN3_30B, 1), W4(NV), .flags = BENCH | DEVICE | NORMALIZE },
 	{ N("w4_qwen3_30b_b1", QWEN3_30B, 1), W4(INT_128), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("gpt_oss_20b_rows_256", GPT_OSS_20B, 256), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("w4_gpt_oss_20b_rows_256", GPT_OSS_20B, 256), W4(MX), .flags = BENCH | DEVICE | GPT_OSS },
+	{ N("qwen3_30b_rows_1024", QWEN3_30B, 1024), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("w4_qwen3_30b_rows_1024", QWEN3_30B, 1024), W4(INT_128), .flags = BENCH | DEVICE | NORMALIZE },
+	{ N("w4_nv_qwen3_30b_rows_1024", QWEN3_30B, 1024), W4(NV), .flags = BENCH | DEVICE | NORMALIZE },
 	{ N("w4_qwen3_30b_rows_64", QWEN3_30B, 64), W4(INT_128), .flags = BENCH | DEVICE | NORMALIZE },
 };
 
@@ -428,7 +445,8 @@ static void describe(int index, struct cairn_case *c)
 	 * bytes of a weight with its share of the scales: of groups, of rows (of hidden and intermediate
 	 * elements), or of blocks
 	 */
-	per_weight = s.w4 == CAIRN_MOE_W4_MX ? 0.5 + 1.0 / 32 : s.w4 ? 0.5 + 3.0 / 128 :
+	per_weight = s.w4 == CAIRN_MOE_W4_MX ? 0.5 + 1.0 / 32 : s.w4 == CAIRN_MOE_W4_NV ? 0.5 + 1.0 / 16 :
+		     s.w4 ? 0.5 + 3.0 / 128 :
 		     !(s.flags & FP8) ? 2 :
 		     s.flags & BLOCKS ? 1 + 4.0 / (CAIRN_FP8_BLOCK * CAIRN_FP8_BLOCK) :
 		     1 + 4 * (2.0 / s.hidden + 1.0 / s.inter) / 3;
@@ -555,12 +573,18 @@ static const char *reject(void *args, int i, int *want)
 	case 91: a->gate_up_bias = a->w_router; return "gate_up_bias_with_shared_experts";
 	case 92: a->w4 = 1; return "w4_with_shared_experts";
 	case 93: a->w4 = 1; a->fp8w = 1; return "w4_with_fp8w";
-	case 94: a->w4 = 6; return "w4_6";
+	case 94: a->w4 = 7; return "w4_7";
 	case 95: a->w4 = -1; return "w4_negative";
 	case 96: without_shared(a); a->w4 = 1; return "w4_without_scales";
 	case 97: without_shared(a); a->w4 = 1;
 		a->w_gate_up_scale = a->w_down_scale = (const float *)a->w_router + 1;
 		return "w4_scales_misaligned";
+	case 98: a->gate_up_factor = a->w_router; return "gate_up_factor_without_nv";
+	case 99: without_shared(a); a->w4 = CAIRN_MOE_W4_NV;
+		a->w_gate_up_scale = a->w_down_scale = a->w_router;
+		a->down_factor = (const float *)((const char *)a->w_router + 2);
+		return "down_factor_misaligned";
+	case 100: a->size = sizeof(*a) - sizeof(void *); return "size_within_the_factors";
 	}
 	return NULL;
 }

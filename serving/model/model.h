@@ -33,18 +33,18 @@
  *
  * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
  * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4
- * (stacked/model_stacked.c). If that of layer 0 is, all must be, and they stay in 4 bits; but one of several
- * ranks, or a table whose moe does not take them, widens them to the model's dtype. Experts with biases have
- * no 8-bit weights.
+ * (stacked/model_stacked.c). If that of layer 0 is, all must be, and they stay in 4 bits; but if a table's
+ * moe does not take them, or an expert has fewer groups of 32 than there are ranks, they are widened to the
+ * model's dtype. Experts with biases have no 8-bit weights.
  *
  * 4 bits: a checkpoint of quant_method awq or gptq, or of compressed-tensors in the format pack-quantized or
  * nvfp4-pack-quantized (enum cairn_stored_w4), keeps its codes, scales and zero points: the form of its
  * weights is w4, whether w4 or plain was asked for, and an 8-bit form is refused. All of QKV, O, GATE_UP and
  * DOWN, and those of all experts, must be stored in 4 bits; gemm_w4 and moe read them. Loading brings codes
  * into the layout of gemm_w4; scales that are not f16 are rounded to it, except those of NVFP4, which are
- * e4m3. Matrices of NVFP4 that are packed in one weight must have the same factor, and experts have no NVFP4.
- * Latent attention, shared experts, and experts on several ranks are refused, and so are groups in another
- * order than that of the elements (desc_act). No weight is quantised to 4 bits here.
+ * e4m3. Matrices of NVFP4 that are packed in one weight must have the same factor, except those of experts.
+ * Latent attention and shared experts are refused, and so are groups in another order than that of the
+ * elements (desc_act). No weight is quantised to 4 bits here.
  *
  * On request the KV cache, too, holds e4m3, in half the bytes (kv_append.h, attn_paged.h). A layer's scales
  * come from the checkpoint if it has them: the tensor model.layers.N.self_attn.X, where X is k_scale,
@@ -144,7 +144,8 @@ struct cairn_model {
 	size_t elements[CAIRN_NUM_WEIGHTS];
 	enum cairn_exchange exchange;	/* of ranks of context parallelism; never AUTO */
 	int keeps_mxfp4;	/* the experts are MXFP4, as they are stored */
-	float *factors_w4;	/* NVFP4: [num_hidden_layers, CAIRN_NUM_WEIGHTS]; NULL: all are 1 */
+	/* NVFP4, without experts: [num_hidden_layers, CAIRN_NUM_WEIGHTS]; NULL: all are 1 */
+	float *factors_w4;
 };
 
 /* Called repeatedly while weights load; done == total exactly once, at the end. */
@@ -170,7 +171,8 @@ int cairn_model_load_as(struct cairn_model **out, const struct cairn_impl *impl,
  * while the compressed queries and the cached latents are whole on every rank.
  *
  * 4-bit weights: codes, scales and zero points are those of the whole matrix. A share of the columns of o or
- * down must consist of whole groups.
+ * down must consist of whole groups. Experts are divided in whole groups, so that some ranks may have one
+ * group more than others; -EOPNOTSUPP if an expert has fewer groups than there are ranks.
  *
  * 8-bit weights: with scales of rows, codes and scales are those of the whole matrix, which is quantised
  * first if the rank has only columns of it. Blocks are those of the whole matrix if shares are multiples of
@@ -257,8 +259,14 @@ const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, e
  * order; NULL: it is not 4-bit.
  */
 const uint8_t *cairn_model_scale_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
-/* Returns the factor of all elements of a 4-bit weight of a layer. */
+/* Returns the factor of all elements of a 4-bit weight of a layer, unless it is one of experts. */
 float cairn_model_factor_w4(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+/*
+ * Returns the factors of GATE_UP or DOWN of experts in NVFP4, as moe takes them, in the table's memory;
+ * NULL: it has none.
+ */
+const float *cairn_model_expert_factors(const struct cairn_model *model, int32_t layer,
+					enum cairn_weight weight);
 /* Returns how the experts are kept in 4 bits, as moe takes it (enum cairn_moe_w4). */
 int32_t cairn_model_experts_w4(const struct cairn_model *model);
 

@@ -45,7 +45,8 @@ struct recipe_line {
 	 * not occur, so that quantising the values gives other factors and codes
 	 * awq64, gptq32, pack128, packz128: words of eight codes, with factors of groups of so many columns
 	 * (0: of rows), and words of zero points, which pack128 lacks
-	 * v16: NVFP4, bytes of two codes, e4m3 factors of 16 columns, and a factor of all
+	 * v16: NVFP4, bytes of two codes, e4m3 factors of 16 columns, and a factor of all, which differs only
+	 * among matrices of experts
 	 */
 	char kind[12], name[96];
 	int rows, cols, shift;		/* cols 0: a vector */
@@ -189,7 +190,8 @@ static inline void recipe_fill_w4(const struct recipe_line *l, const struct reci
 				  int seed, char *to)
 {
 	uint64_t h = recipe_hash(seed, t->name);
-	const float whole = (float)(1 << l->shift);
+	const int apart = strstr(l->name, ".experts.") ? recipe_bits(h, 0, 2) : 0;
+	const float whole = (float)(5 << l->shift) / (float)(4 << 2 * apart);
 
 	for (size_t i = 0; i < t->count && *l->kind == 'v'; i++)
 		if (nth == 2)
@@ -274,6 +276,48 @@ static inline int recipe_weights(struct cairn_test *t, const char *recipe)
 	cairn_tmpfile(t, path, sizeof(path), "model.safetensors", file, 8 + RECIPE_HEADER + begin);
 	free(file);
 	return EXPECT(t, at < (int)RECIPE_HEADER && begin + RECIPE_HEADER == room) ? 0 : -1;
+}
+
+/* Two strings: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits. */
+#define RECIPE_STORED(type, method) \
+	"\"model_type\": \"" type "\"", \
+	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
+#define RECIPE_NVFP4 \
+	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
+	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
+	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
+
+/*
+ * Makes the weights of a golden checkpoint, which open_golden() has just opened, with another kind of
+ * matrices. inter: replaces 64 as the size of experts, unless it is 0
+ */
+static inline int recipe_as(struct cairn_test *t, const char *golden, const char *kind, int inter)
+{
+	char path[PATH_MAX + 64], line[256], name[96];
+	int size[3];
+	FILE *from, *to;
+
+	snprintf(path, sizeof(path), "%s/serving/golden/%s/recipe.txt", cairn_data_dir(), golden);
+	from = fopen(path, "r");
+	cairn_tmpfile(t, path, sizeof(path), "changed_kind.txt", "", 0);
+	to = fopen(path, "w");
+	if (!EXPECT(t, from && to))
+		return -1;
+	while (fgets(line, sizeof(line), from)) {
+		const char *end = strstr(line, ".weight ");
+		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
+
+		if (!is_matrix || sscanf(line, "%*s %95s %d %d %d", name, size, size + 1, size + 2) != 4) {
+			fputs(line, to);
+			continue;
+		}
+		for (int i = 0; i < 2 && inter && strstr(name, ".experts."); i++)
+			size[i] = size[i] == 64 ? inter : size[i];
+		fprintf(to, "%s %s %d %d %d\n", kind, name, size[0], size[1], size[2]);
+	}
+	fclose(from);
+	fclose(to);
+	return recipe_weights(t, path);
 }
 
 #endif

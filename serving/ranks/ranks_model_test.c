@@ -73,7 +73,6 @@ static void experts(struct cairn_test *t)
 		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
 		{ .name = "qwen3_moe_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(3, 8) } },
 		{ .name = "gpt_oss_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(4, 8) } },
-		{ .name = "gpt_oss_mxfp4_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));
@@ -115,11 +114,28 @@ static void eight_bits(struct cairn_test *t)
 	run_all(t, all, ARRAY_SIZE(all));
 }
 
+#define EXPERTS_OF_192	{ "\"moe_intermediate_size\": 64", "\"moe_intermediate_size\": 192" }
+#define AWQ_64		"\"quant_method\": \"awq\", \"group_size\": 64"
+#define GPTQ_ROWS	"\"quant_method\": \"gptq\", \"group_size\": -1"
+
 static void four_bits(struct cairn_test *t)
 {
 	static const struct shared all[] = {
 		{ .name = "qwen3_awq_tiny", .ranks = 2, .close = 0.05f, .weights = CAIRN_WEIGHTS_W4 },
 		{ .name = "qwen3_awq_tiny", .ranks = 4, .close = 0.05f },
+		/* two groups of 32, which more ranks cannot share: the experts of these are widened */
+		{ .name = "gpt_oss_mxfp4_tiny", .ranks = 2, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
+		{ .name = "gpt_oss_mxfp4_tiny", .ranks = 4, .close = 0.05f, .edits = { ALL_EXPERTS(2, 8) } },
+		/* experts of three groups: one for the first rank, and two for the second */
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .kind = "awq64", .inter = 192,
+		  .edits = { ALL_EXPERTS(3, 8), EXPERTS_OF_192,
+			     { RECIPE_STORED("qwen3_moe", AWQ_64) } } },
+		/* a scale for a row, and 32 columns of experts for each rank, padded to 64 */
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .kind = "gptq0",
+		  .edits = { ALL_EXPERTS(3, 8),
+			     { RECIPE_STORED("qwen3_moe", GPTQ_ROWS) } } },
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .close = 0.05f, .kind = "v16",
+		  .edits = { ALL_EXPERTS(3, 8), { RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) } } },
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));

@@ -33,7 +33,10 @@ struct shared {
 	uint64_t other_plans;		/* what the other ranks' digest differs by */
 	int64_t *nano_steps;		/* gets how many steps ran as nano-batches; NULL: not wanted */
 	int32_t stripes, num_pages;
-	const char *edits[2][2];	/* what is replaced in config.json, and by what; NULL: nothing */
+	const char *edits[3][2];	/* what is replaced in config.json, and by what; NULL: nothing */
+	/* matrices in 4 bits, and the size of experts (recipe_as()); NULL, 0: as the checkpoint has them */
+	const char *kind;
+	int inter;
 };
 
 /* All experts are chosen, so that no rounding, on any machine, changes the choice. */
@@ -261,13 +264,14 @@ static inline int write_model(struct cairn_test *t, const struct shared *s, char
 	struct golden g;
 	int ret = 0;
 
-	if (s->name && open_golden(t, &g, s->name))
+	if (s->name && (open_golden(t, &g, s->name) ||
+			(s->kind && recipe_as(t, s->name, s->kind, s->inter))))
 		return -1;
 	if (s->name)
 		ret = altered_checkpoint(t, g.dir, "\"bfloat16\"", "\"float16\"", dir);
 	else
 		crafted_checkpoint(t, "float16", "F32", 0, dir);
-	for (int i = 0; i < 2 && s->edits[i][0] && !ret; i++)
+	for (int i = 0; i < 3 && s->edits[i][0] && !ret; i++)
 		ret = altered_config(t, dir, s->edits[i][0], s->edits[i][1]);
 	if (s->name)
 		close_golden(&g);

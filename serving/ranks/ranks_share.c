@@ -11,30 +11,77 @@
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 
 #define UNIT	64	/* moe supports multiples of this; shares of experts are padded with zeros */
+#define WORDS	32	/* 4 bits: a share of so many rows or columns has whole words of codes and scales */
 
-/* Divides the sizes of experts. Rows of zeros in gate and up, and columns in down, add nothing to the sum. */
-static int share_experts(struct cairn_model_config *c, const char *dir, int32_t ranks)
+/*
+ * Returns how many of the columns of experts in 4 bits stay together on a rank, because they share scales or
+ * words of codes; 0: all ranks have equal shares.
+ */
+static int32_t columns_together(const struct cairn_model *m)
 {
-	const struct { const char *key; int32_t *value; } divided[] = {
+	if (m->keeps_mxfp4)
+		return CAIRN_MX_GROUP;
+	if (m->weights != CAIRN_WEIGHTS_W4)
+		return 0;
+	return m->config.w4.group > WORDS ? m->config.w4.group : WORDS;
+}
+
+/*
+ * Returns the first of a rank's columns of an expert, out of `all`; that of rank `ranks` is `all`. In 4 bits
+ * a rank has whole groups, and some ranks may have one group more than others.
+ */
+static int32_t first_column(const struct cairn_model *m, int32_t all, int32_t rank)
+{
+	const int32_t together = columns_together(m), unit = together ? together : all / m->ranks;
+
+	return (int32_t)((int64_t)rank * (all / unit) / m->ranks) * unit;
+}
+
+void cairn_model_expert_columns(const struct cairn_model *m, int32_t *first, int32_t *num)
+{
+	const int32_t all = m->whole[CAIRN_D_EXPERT_INTER];
+
+	*first = first_column(m, all, m->rank);
+	*num = first_column(m, all, m->rank + 1) - *first;
+}
+
+/*
+ * Divides the sizes of experts; all ranks get the largest share. Rows of zeros in gate and up, and columns in
+ * down, add nothing to the sum.
+ */
+static int share_experts(struct cairn_model *m, const char *dir)
+{
+	struct cairn_model_config *c = &m->config;
+	const int32_t together = columns_together(m), ranks = m->ranks;
+	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
 		{ c->arch == CAIRN_ARCH_MIXTRAL || c->arch == CAIRN_ARCH_GPT_OSS ? "intermediate_size" :
 		  "moe_intermediate_size",
-		  &c->experts.intermediate_size },
-		{ "n_shared_experts", &c->experts.shared_intermediate_size },
+		  &c->experts.intermediate_size, together },
+		{ "n_shared_experts", &c->experts.shared_intermediate_size, 0 },
 	};
 
 	for (int i = 0; i < COUNT(divided); i++) {
-		if (*divided[i].value % ranks)
+		const int32_t all = *divided[i].value, unit = divided[i].unit;
+		int32_t most = all / ranks;
+
+		if (unit && all && (all % unit || all / unit < ranks))
+			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: experts of %d columns in groups "
+					   "of %d are not divisible among %d ranks", dir, divided[i].key, all,
+					   unit, ranks);
+		if (!unit && all % ranks)
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: experts of %d columns are not "
-					   "divisible among %d ranks", dir, divided[i].key, *divided[i].value,
-					   ranks);
-		*divided[i].value = (*divided[i].value / ranks + UNIT - 1) / UNIT * UNIT;
+					   "divisible among %d ranks", dir, divided[i].key, all, ranks);
+		if (unit)
+			most = (all / unit + ranks - 1) / ranks * unit;
+		*divided[i].value = (most + UNIT - 1) / UNIT * UNIT;
 	}
 	return 0;
 }
 
-int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t *kv_shares)
+int cairn_model_share_config(struct cairn_model *m, const char *dir)
 {
-	const int32_t kv_heads = c->num_key_value_heads;
+	struct cairn_model_config *c = &m->config;
+	const int32_t kv_heads = c->num_key_value_heads, ranks = m->ranks;
 	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
 		{ "num_attention_heads", &c->num_attention_heads, 1 },
 		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
@@ -44,14 +91,14 @@ int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int3
 	c->shares = ranks;
 	if ((kv_heads % ranks && ranks % kv_heads == 0) || c->latent.kv_lora_rank)
 		c->num_key_value_heads = ranks;	/* one for each rank, with repetitions; latents have none */
-	*kv_shares = kv_heads < ranks ? kv_heads : ranks;
+	m->kv_shares = kv_heads < ranks ? kv_heads : ranks;
 	for (int i = 0; i < COUNT(divided); i++) {
 		if (*divided[i].value % (ranks * divided[i].unit))
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
 					   "ranks", dir, divided[i].key, *divided[i].value, ranks);
 		*divided[i].value /= ranks;
 	}
-	return share_experts(c, dir, ranks);
+	return share_experts(m, dir);
 }
 
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p)
@@ -111,7 +158,11 @@ struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn
 	const int32_t shares = p->rows == CAIRN_D_KV ? m->kv_shares : m->ranks;
 	struct cairn_cut cut = { .rows = m->whole[p->rows], .cols = m->whole[p->cols] };
 
-	if (share == CAIRN_SHARE_ROWS) {
+	if (share == CAIRN_SHARE_ROWS && p->rows == CAIRN_D_EXPERT_INTER) {
+		cairn_model_expert_columns(m, &cut.first_row, &cut.rows);
+	} else if (share == CAIRN_SHARE_COLS && p->cols == CAIRN_D_EXPERT_INTER) {
+		cairn_model_expert_columns(m, &cut.first_col, &cut.cols);
+	} else if (share == CAIRN_SHARE_ROWS) {
 		cut.rows /= shares;
 		cut.first_row = m->rank * shares / m->ranks * cut.rows;
 	} else if (share == CAIRN_SHARE_COLS) {

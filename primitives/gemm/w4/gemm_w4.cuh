@@ -23,6 +23,12 @@ struct w4_scales {
 	uint32_t zero[2];
 };
 
+/* Returns word i of a lane's 16 bytes of a tile. */
+W4 uint32_t w4_word(const uint4 &v, int i)
+{
+	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
+}
+
 W4 uint32_t shift_left(uint32_t w, int by)
 {
 	return by >= 0 ? w << by : w >> -by;
@@ -120,6 +126,19 @@ template <int format, int dtype> W4 struct w4_scales w4_load_scales(const unsign
 		return w4_decode_scales<format, dtype>(*(const uint32_t *)(cell + 4 * g),
 						       *(const uint16_t *)(cell + 2 * CAIRN_W4_ROWS + 2 * g));
 	return w4_decode_scales<format, dtype>(*(const uint16_t *)(cell + 2 * g), 0);
+}
+
+/* Decodes a lane's word and multiplies it with the scales, rounded to dtype, or with 0 if it is not valid. */
+template <int format, int dtype>
+W4 void w4_scaled(uint32_t w, const struct w4_scales &s, bool valid, uint32_t x[4])
+{
+	const uint32_t by[2] = { valid ? row_pack2<dtype>(s.s[0], s.s[0]) : 0,
+				 valid ? row_pack2<dtype>(s.s[1], s.s[1]) : 0 };
+
+	w4_decode<format, dtype>(w, s, x);
+#pragma unroll
+	for (int i = 0; i < 4; i++)
+		x[i] = mul2<dtype>(x[i], by[i & 1]);
 }
 
 W4 float w4_finish(const struct cairn_gemm_w4_args &g, int col, float sum)

@@ -137,19 +137,6 @@ W4 void fetch(const struct cairn_gemm_w4_args &g, const CUtensorMap &map, const 
 	}
 }
 
-/* Decodes a lane's word and multiplies it with the scales, rounded to dtype, or with 0 if it is not valid. */
-template <int format, int dtype>
-W4 void scaled(uint32_t w, const struct w4_scales &s, bool valid, uint32_t x[4])
-{
-	const uint32_t by[2] = { valid ? row_pack2<dtype>(s.s[0], s.s[0]) : 0,
-				 valid ? row_pack2<dtype>(s.s[1], s.s[1]) : 0 };
-
-	w4_decode<format, dtype>(w, s, x);
-#pragma unroll
-	for (int i = 0; i < 4; i++)
-		x[i] = mul2<dtype>(x[i], by[i & 1]);
-}
-
 /*
  * Decodes the two words of a lane for elements `at` to at + 31 of a stage. Those that are not valid lie past
  * k, and nothing has been fetched for them: memory may hold any codes, which are finite, and scales that are
@@ -162,10 +149,10 @@ W4 void decode_piece(uint32_t w0, uint32_t w1, const unsigned char *cells, int a
 	const int cell = cairn_w4_cell_bytes(format), g = threadIdx.x % 32 / 4;
 	struct w4_scales s = w4_load_scales<format, dtype>(cells + (at >> shift) * cell, g);
 
-	scaled<format, dtype>(w0, s, valid, x[0]);
+	w4_scaled<format, dtype>(w0, s, valid, x[0]);
 	if (format == CAIRN_W4_NV)
 		s = w4_load_scales<format, dtype>(cells + (at + 16 >> shift) * cell, g);
-	scaled<format, dtype>(w1, s, valid, x[1]);
+	w4_scaled<format, dtype>(w1, s, valid, x[1]);
 }
 
 /*

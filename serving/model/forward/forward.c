@@ -417,6 +417,8 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 		.normalize = x->normalize, .eps = (float)m->config.rms_norm_eps, .scaling = (float)x->scaling,
 		.w_gate_up_scale = expert_scale(w, op, CAIRN_W_EXPERTS_GATE_UP),
 		.w_down_scale = expert_scale(w, op, CAIRN_W_EXPERTS_DOWN), .w4 = cairn_model_experts_w4(m),
+		.gate_up_factor = cairn_model_expert_factors(m, op->layer, CAIRN_W_EXPERTS_GATE_UP),
+		.down_factor = cairn_model_expert_factors(m, op->layer, CAIRN_W_EXPERTS_DOWN),
 		.w_shared_gate_up_scale = forward_scale(w, op, CAIRN_W_SHARED_GATE_UP),
 		.w_shared_down_scale = forward_scale(w, op, CAIRN_W_SHARED_DOWN),
 		.fp8w = cairn_weights_are_fp8(m->weights), .scale_kind = cairn_weights_scale_kind(m->weights),

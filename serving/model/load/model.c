@@ -71,7 +71,7 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->exchange = share.exchange;
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
-	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks, &m->kv_shares) :
+	ret = m->ranks > 1 ? cairn_model_share_config(m, dir) :
 	      m->context_ranks > 1 ? cairn_model_check_context(m, dir) :
 	      share.of == OF_LAYERS ? cairn_model_stage_config(&m->config, dir, share.rank, share.ranks) : 0;
 	if (!ret)
@@ -479,9 +479,11 @@ static int keeps_mxfp4(const struct cairn_impl *impl, const struct cairn_model_c
 		       const struct cairn_safetensors *st, const struct share *share,
 		       enum cairn_weights weights)
 {
-	return c->stored_mxfp4 && weights == CAIRN_WEIGHTS_PLAIN && share->ranks == 1 &&
-	       share->of == OF_WEIGHTS && (!st || cairn_safetensors_find(st, FIRST_BLOCKS)) &&
-	       cairn_model_moe_has_mxfp4(impl, c);
+	const int32_t most = c->experts.intermediate_size / CAIRN_MX_GROUP;	/* ranks that share experts */
+
+	return c->stored_mxfp4 && weights == CAIRN_WEIGHTS_PLAIN &&
+	       (share->of != OF_WEIGHTS || share->ranks <= most) &&
+	       (!st || cairn_safetensors_find(st, FIRST_BLOCKS)) && cairn_model_moe_has_mxfp4(impl, c);
 }
 
 int cairn_model_verify(const char *dir)

@@ -118,9 +118,7 @@ int cairn_model_check_form(const struct cairn_model *m, const char *dir)
 {
 	const struct cairn_experts_config *x = &m->config.experts;
 	const char *with = cairn_model_is_latent(m) ? "latent attention" :
-			   x->shared_intermediate_size ? "shared experts" :
-			   x->num_experts && m->config.w4.stored == CAIRN_STORED_NVFP4 ? "experts in NVFP4" :
-			   x->num_experts && m->ranks > 1 ? "experts on several ranks" : NULL;
+			   x->shared_intermediate_size ? "shared experts" : NULL;
 
 	if (m->weights == CAIRN_WEIGHTS_W4 && with)
 		return cairn_error(EOPNOTSUPP, "%s/config.json: weights in 4 bits are not supported with %s",

@@ -9,6 +9,8 @@
 #include "serving/model/weight_w4.h"
 #include "serving/model/checkpoint/safetensors.h"
 
+#define CAIRN_MX_GROUP	32	/* elements that share a scale in MXFP4 */
+
 /* The condition under which a model, or a layer, has a part. */
 enum cairn_present {
 	CAIRN_ALWAYS,
@@ -106,6 +108,8 @@ struct cairn_stored {
  */
 enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
+/* Sets *first and *num to this rank's columns of an expert, without padding. */
+void cairn_model_expert_columns(const struct cairn_model *m, int32_t *first, int32_t *num);
 /*
  * Returns how many KV heads the cache of this rank has, and which is the first of those of m->config. If
  * heads are exchanged among more ranks than there are KV heads, several ranks have the same one.
@@ -181,8 +185,8 @@ int cairn_model_find_stacked(const struct cairn_model *m, const struct cairn_par
 int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
 			const struct cairn_stacked *s, int32_t expert, int64_t first, int64_t rows, char *to);
 /*
- * Writes an expert's part of a model that keeps MXFP4 (keeps_mxfp4): codes [rows, cols / 2] and scales
- * [rows, cols / 32]. -EINVAL: a value is not finite.
+ * Writes what this rank has of an expert's part of a model that keeps MXFP4 (keeps_mxfp4): codes
+ * [rows, cols / 2] and scales [rows, cols / 32], without what is padding. -EINVAL: a value is not finite.
  */
 int cairn_model_unstack_codes(const struct cairn_model *m, const struct cairn_part *p,
 			      const struct cairn_stacked *s, int32_t expert, uint8_t *codes, uint8_t *scales);

@@ -25,7 +25,6 @@
 
 #define COUNT(a)	((int)(sizeof(a) / sizeof((a)[0])))
 #define ALIGNMENT	256
-#define MX_GROUP	32
 
 static const struct cairn_part parts[] = {
 	{ "model.embed_tokens.weight", CAIRN_W_EMBED, CAIRN_D_VOCAB, CAIRN_D_HIDDEN, CAIRN_EMBEDS },
@@ -272,7 +271,7 @@ struct cairn_weight_w4 cairn_weight_w4(const struct cairn_model *m, enum cairn_w
 
 	if (m->keeps_mxfp4 && is_expert) {
 		four.format = CAIRN_W4_MX;
-		four.group = MX_GROUP;
+		four.group = CAIRN_MX_GROUP;
 	} else if (m->weights != CAIRN_WEIGHTS_W4) {
 		return four;
 	}
@@ -293,6 +292,8 @@ int32_t cairn_model_experts_w4(const struct cairn_model *m)
 		return CAIRN_MOE_W4_NONE;
 	if (four.format == CAIRN_W4_MX)
 		return CAIRN_MOE_W4_MX;
+	if (four.format == CAIRN_W4_NV)
+		return CAIRN_MOE_W4_NV;
 	return four.group == 32 ? CAIRN_MOE_W4_INT_32 : four.group == 64 ? CAIRN_MOE_W4_INT_64 :
 	       four.group == 128 ? CAIRN_MOE_W4_INT_128 : CAIRN_MOE_W4_INT_ROW;
 }
@@ -307,6 +308,14 @@ int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
 }
 
+/* Returns how many factors a weight of experts in NVFP4 has, which follow its scales (moe.h). */
+static int64_t num_factors(const struct cairn_weight_w4 *four, enum cairn_weight w)
+{
+	const int of_expert = w == CAIRN_W_EXPERTS_GATE_UP ? 2 : w == CAIRN_W_EXPERTS_DOWN ? 1 : 0;
+
+	return four->format == CAIRN_W4_NV ? four->num * of_expert : 0;
+}
+
 /* Returns the bytes of a weight; a quantised weight is its matrices followed by their scales. */
 int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w)
 {
@@ -315,7 +324,8 @@ int64_t cairn_weight_bytes(const struct cairn_model *m, enum cairn_weight w)
 
 	if (four.num)
 		return aligned(four.num * cairn_w4_code_bytes(four.n, four.k)) +
-		       four.num * cairn_w4_scale_bytes(four.format, four.n, four.k, four.group);
+		       four.num * cairn_w4_scale_bytes(four.format, four.n, four.k, four.group) +
+		       num_factors(&four, w) * (int64_t)sizeof(float);
 	if (!num)
 		return (int64_t)m->elements[w] * element_bytes(m, w);
 	return aligned((int64_t)num * n * k) + 4 * num * cairn_weight_scales(m, n, k);
@@ -338,6 +348,16 @@ const uint8_t *cairn_model_scale_w4(const struct cairn_model *m, int32_t layer, 
 		return NULL;
 	return (const uint8_t *)cairn_model_weight(m, layer, w) +
 	       aligned(four.num * cairn_w4_code_bytes(four.n, four.k));
+}
+
+const float *cairn_model_expert_factors(const struct cairn_model *m, int32_t layer, enum cairn_weight w)
+{
+	const struct cairn_weight_w4 four = cairn_weight_w4(m, w);
+
+	if (!num_factors(&four, w))
+		return NULL;
+	return (const float *)(cairn_model_scale_w4(m, layer, w) +
+			       four.num * cairn_w4_scale_bytes(four.format, four.n, four.k, four.group));
 }
 
 static int64_t padded(const struct cairn_model *m, int w)

@@ -3,7 +3,8 @@
  * model_w4 - brings matrices that a checkpoint stores in 4 bits into the layout of gemm_w4
  *
  * A rank's share of a matrix is first cut out of the checkpoint's tensors. This also aligns the words, which
- * the file does not.
+ * the file does not. Rows and columns with which the shares of experts are padded get codes and scales of 0;
+ * only a scale for a whole row stands for its padding, too, but padded columns of down meet zeros of h.
  */
 #include "serving/model/load/model_impl.h"
 
@@ -169,21 +170,28 @@ int cairn_model_check_w4(const struct cairn_model *m, const struct cairn_part *p
 
 /* ---- loading ---- */
 
-/* A rank's part of a tensor, in its elements: n of them along rows of the matrix, k along its columns. */
+/*
+ * A rank's part of a tensor, in its elements: n of them along rows of the matrix, k along its columns; with
+ * padding all_n and all_k.
+ */
 struct region {
-	int64_t first_n, n, first_k, k;
+	int64_t first_n, n, first_k, k, all_n, all_k;
 };
 
-/* Copies a region of a tensor of `bytes` per element; the copy has the order of the tensor. */
+/*
+ * Copies a region of a tensor of `bytes` per element; the copy has the order of the tensor, and is padded to
+ * all_n and all_k elements by what `to` holds.
+ */
 static void copy_region(const struct form *form, const struct cairn_tensor *t, struct region r, size_t bytes,
 			void *to)
 {
 	const int64_t rows = form->by_rows ? r.n : r.k, cols = form->by_rows ? r.k : r.n;
 	const int64_t row = form->by_rows ? r.first_n : r.first_k;
 	const int64_t col = form->by_rows ? r.first_k : r.first_n;
+	const int64_t pitch = form->by_rows ? r.all_k : r.all_n;
 
 	for (int64_t i = 0; i < rows; i++)
-		memcpy((char *)to + (size_t)(i * cols) * bytes,
+		memcpy((char *)to + (size_t)(i * pitch) * bytes,
 		       (const char *)t->data + (size_t)((row + i) * t->shape[1] + col) * bytes,
 		       (size_t)cols * bytes);
 }
@@ -192,20 +200,20 @@ static void copy_region(const struct form *form, const struct cairn_tensor *t, s
 static int copy_e4m3(const struct form *form, const struct cairn_tensor *t, struct region r, uint8_t *to)
 {
 	copy_region(form, t, r, 1, to);
-	for (int64_t i = 0; i < r.n * r.k; i++)
+	for (int64_t i = 0; i < r.all_n * r.all_k; i++)
 		if ((to[i] & 0x7f) == 0x7f)
 			return cairn_error(EINVAL, "%s: %s: a scale is not a number", t->file, t->name);
 	return 0;
 }
 
-/* Copies a region of the scales as f16. from: room for the region as it is stored. */
+/* Copies a region of the scales as f16. from: room for the padded region as it is stored, of zeros. */
 static int copy_scales(const struct form *form, const struct cairn_tensor *t, struct region r, void *from,
 		       uint16_t *to)
 {
 	const int dtype = cairn_st_to_dtype(t->dtype);
 
 	copy_region(form, t, r, cairn_dtype_bytes(dtype), from);
-	for (int64_t i = 0; i < r.n * r.k; i++) {
+	for (int64_t i = 0; i < r.all_n * r.all_k; i++) {
 		double v = cairn_load(from, dtype, i);
 
 		cairn_store(to, CAIRN_F16, i, v);
@@ -216,7 +224,7 @@ static int copy_scales(const struct form *form, const struct cairn_tensor *t, st
 	return 0;
 }
 
-/* What a share is cut out to, and where it is packed; one allocation. */
+/* What a share is cut out to, and where it is packed; one allocation, which is 0 at first. */
 struct room {
 	uint32_t *codes, *zeros;
 	uint16_t *scales;		/* MXFP4: bytes */
@@ -239,7 +247,7 @@ static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int3
 
 	room->b_bytes = (size_t)cairn_w4_code_bytes(n, k);
 	room->b_scale_bytes = (size_t)cairn_w4_scale_bytes(format, n, k, group);
-	p = malloc(at_b + padded(room->b_bytes) + room->b_scale_bytes);
+	p = calloc(1, at_b + padded(room->b_bytes) + room->b_scale_bytes);
 	*memory = p;
 	if (!p)
 		return cairn_error(ENOMEM, "model: no memory for a matrix in 4 bits");
@@ -252,21 +260,23 @@ static int get_room(struct room *room, void **memory, int32_t n, int32_t k, int3
 	return 0;
 }
 
-/* Cuts the share out of the tensors and packs it. */
-static int pack(const struct cairn_model *m, const struct tensors *t, const struct cairn_cut *cut,
-		const struct room *room)
+/* Cuts the share out of the tensors, pads it to [n, k] and packs it. */
+static int pack(const struct cairn_model *m, const struct tensors *t, const struct cairn_cut *cut, int32_t n,
+		int32_t k, const struct room *room)
 {
 	const struct form *form = form_of(m);
 	const int32_t group = m->config.w4.group, groups = cairn_w4_groups(cut->cols, group);
+	const int32_t all_groups = cairn_w4_groups(k, group);
 	const int64_t first_group = group ? cut->first_col / group : 0;
 	const struct region codes = { cut->first_row / form->rows, cut->rows / form->rows,
-				      cut->first_col / form->cols, cut->cols / form->cols };
-	const struct region scales = { cut->first_row, cut->rows, first_group, groups };
+				      cut->first_col / form->cols, cut->cols / form->cols,
+				      n / form->rows, k / form->cols };
+	const struct region scales = { cut->first_row, cut->rows, first_group, groups, n, all_groups };
 	const struct region zeros = { cut->first_row / CODES_PER_WORD, cut->rows / CODES_PER_WORD,
-				      first_group, groups };
+				      first_group, groups, n / CODES_PER_WORD, all_groups };
 	const struct cairn_w4_checkpoint c = {
 		.codes = room->codes, .zeros = t->zeros ? room->zeros : NULL, .scales = room->scales,
-		.n = cut->rows, .k = cut->cols, .group = group,
+		.n = n, .k = k, .group = group,
 		.zeros_as_they_are = m->config.w4.stored == CAIRN_STORED_GPTQ_V2,
 	};
 
@@ -307,13 +317,24 @@ static int set_factor(const struct cairn_model *m, const struct cairn_part *p, c
 	return 0;
 }
 
+/* Copies the factor of a matrix of an expert, gate, up or down, which is number `nth` of its weight. */
+static int upload_factor(const struct cairn_model *m, const struct cairn_part *p,
+			 const struct cairn_place *place, int32_t nth, float factor, void *stream)
+{
+	float *to = (float *)(uintptr_t)cairn_model_expert_factors(m, place->layer, p->weight) + nth;
+
+	CAIRN_TRY(CAIRN_TABLE(m->impl, mem_copy, to, &factor, sizeof(factor), CAIRN_COPY_TO_DEVICE, stream));
+	return CAIRN_TABLE(m->impl, stream_sync, stream);
+}
+
 int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p, const char *name,
 			const struct cairn_place *place, const struct cairn_safetensors *st, void *stream)
 {
 	const struct cairn_weight_w4 four = cairn_weight_w4(m, p->weight);
 	const struct cairn_cut cut = cairn_model_cut(m, p);
 	const int32_t group = m->config.w4.group;
-	const int32_t row = (int32_t)(place->first / (int64_t)cairn_dtype_bytes(m->dtype) / cut.cols);
+	const int32_t row = (int32_t)(place->first / (int64_t)cairn_dtype_bytes(m->dtype) / four.k);
+	const int32_t n = m->dims[p->rows];
 	uint8_t *b = cairn_model_weight(m, place->layer, p->weight);
 	uint8_t *b_scale = (uint8_t *)(uintptr_t)cairn_model_scale_w4(m, place->layer, p->weight);
 	struct tensors t;
@@ -322,13 +343,16 @@ int cairn_model_load_w4(const struct cairn_model *m, const struct cairn_part *p,
 	int ret;
 
 	CAIRN_TRY(find_all(m, p, name, st, &t));
-	CAIRN_TRY(set_factor(m, p, name, place, t.factor));
-	ret = get_room(&room, &memory, cut.rows, cut.cols, four.format, group);
+	if (cairn_model_expert_factors(m, place->layer, p->weight))
+		CAIRN_TRY(upload_factor(m, p, place, row / n, t.factor, stream));
+	else
+		CAIRN_TRY(set_factor(m, p, name, place, t.factor));
+	ret = get_room(&room, &memory, n, four.k, four.format, group);
 	if (!ret)
-		ret = pack(m, &t, &cut, &room);
+		ret = pack(m, &t, &cut, n, four.k, &room);
 	if (!ret)
-		ret = upload(m, &room, b + cairn_w4_code_bytes(row, cut.cols),
-			     b_scale + cairn_w4_scale_bytes(four.format, row, cut.cols, group), stream);
+		ret = upload(m, &room, b + cairn_w4_code_bytes(row, four.k),
+			     b_scale + cairn_w4_scale_bytes(four.format, row, four.k, group), stream);
 	free(memory);
 	return ret;
 }

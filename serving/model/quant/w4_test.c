@@ -17,15 +17,6 @@ struct variant {
 	const char *title, *name, *kind, *from, *to;
 };
 
-#define NVFP4 \
-	"\"quant_method\": \"compressed-tensors\", \"format\": \"nvfp4-pack-quantized\", " \
-	"\"config_groups\": {\"a\": {\"targets\": [\"Linear\"], \"weights\": {\"num_bits\": 4, " \
-	"\"type\": \"float\", \"strategy\": \"tensor_group\", \"group_size\": 16}}}"
-/* from and to: makes the config of a checkpoint in bf16 announce that its matrices are stored in 4 bits */
-#define STORED(type, method) \
-	"\"model_type\": \"" type "\"", \
-	"\"model_type\": \"" type "\", \"quantization_config\": {\"bits\": 4, " method "}"
-
 static const struct variant variants[] = {
 	{ "awq", "qwen3_awq_tiny", NULL, "", "" },
 	{ "awq with a scale for a row", "qwen3_awq_tiny", "awq0", "\"group_size\": 64",
@@ -40,42 +31,20 @@ static const struct variant variants[] = {
 	{ "packed with a scale for a row", "mistral_w4a16_tiny", "pack0", "\"strategy\": \"group\"",
 	  "\"strategy\": \"channel\"" },
 	{ "awq, with experts", "qwen3_moe_tiny", "awq64",
-	  STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
+	  RECIPE_STORED("qwen3_moe", "\"quant_method\": \"awq\", \"group_size\": 64") },
 	{ "gptq, with experts", "qwen3_moe_tiny", "gptq32",
-	  STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
-	{ "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) },
+	  RECIPE_STORED("qwen3_moe", "\"quant_method\": \"gptq\", \"group_size\": 32") },
+	{ "nvfp4", "qwen3_tiny", "v16", RECIPE_STORED("qwen3", RECIPE_NVFP4) },
+	{ "nvfp4, with experts", "qwen3_moe_tiny", "v16", RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) },
 	{ "awq, with Mixtral's experts and a scale for a row", "mixtral_tiny", "awq0",
-	  STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
+	  RECIPE_STORED("mixtral", "\"quant_method\": \"awq\", \"group_size\": -1") },
 };
-
-/* Replaces the kind of all matrices in the recipe of a checkpoint that open_golden() has just opened. */
-static int change_kind(struct cairn_test *t, const char *name, const char *kind)
-{
-	char path[PATH_MAX + 64], line[256];
-	FILE *from, *to;
-
-	snprintf(path, sizeof(path), "%s/serving/golden/%s/recipe.txt", cairn_data_dir(), name);
-	from = fopen(path, "r");
-	cairn_tmpfile(t, path, sizeof(path), "changed_kind.txt", "", 0);
-	to = fopen(path, "w");
-	if (!EXPECT(t, from && to))
-		return -1;
-	while (fgets(line, sizeof(line), from)) {
-		const char *end = strstr(line, ".weight ");
-		int is_matrix = end && (strstr(line, "_proj.weight ") || end[-2] == 'w');
-
-		fprintf(to, "%s%s", is_matrix ? kind : "", is_matrix ? strchr(line, ' ') : line);
-	}
-	fclose(from);
-	fclose(to);
-	return recipe_weights(t, path);
-}
 
 static int open_variant(struct cairn_test *t, const struct variant *v, struct golden *g)
 {
 	char dir[PATH_MAX];
 
-	if (open_golden(t, g, v->name) || (v->kind && change_kind(t, v->name, v->kind)))
+	if (open_golden(t, g, v->name) || (v->kind && recipe_as(t, v->name, v->kind, 0)))
 		return -1;
 	return altered_checkpoint(t, g->dir, v->from, v->to, dir);
 }
@@ -323,7 +292,8 @@ static void refused_factors(struct cairn_test *t)
 		{ 0, -EINVAL, "k_proj.weight_global_scale: 0 is not a scale" },
 		{ NAN, -EINVAL, "k_proj.weight_global_scale: nan is not a scale" },
 	};
-	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16", STORED("qwen3", NVFP4) };
+	static const struct variant nvfp4 = { "nvfp4", "qwen3_tiny", "v16",
+					RECIPE_STORED("qwen3", RECIPE_NVFP4) };
 	struct cairn_impl impl;
 	struct golden g;
 
@@ -366,10 +336,11 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "the form w4 cannot keep them");
 	close_golden(&g);
 	EXPECT(t, !cairn_model_shape("qwen3-30b-a3b", &c));
-	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 2, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
+	c.num_key_value_heads = 8;
+	EXPECT(t, cairn_model_random_rank(&m, &impl, &c, 8, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) ==
 		  -EOPNOTSUPP);
-	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with experts on several "
-			"ranks");
+	EXPECT_CONTAINS(t, cairn_last_error(), "moe_intermediate_size: experts of 768 columns in groups of "
+			"128 are not divisible among 8 ranks");
 	c.experts.shared_intermediate_size = 768;
 	EXPECT(t, cairn_model_random_as(&m, &impl, &c, CAIRN_WEIGHTS_W4, CAIRN_KV_PLAIN, 1) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "weights in 4 bits are not supported with shared experts");
@@ -379,7 +350,7 @@ static void refused_forms(struct cairn_test *t)
 	EXPECT(t, m == NULL);
 }
 
-/* ---- mutants: the calls of gemm_w4, or the loaded weight, are changed ---- */
+/* ---- mutants: the calls of gemm_w4 or moe, or the loaded weight, are changed ---- */
 
 static struct cairn_impl right;
 
@@ -419,28 +390,52 @@ static void rows_swapped(struct fixture *f)
 	memcpy(tile + 64, kept, 16);
 }
 
+static int no_factors(const struct cairn_moe_args *args, void *stream)
+{
+	struct cairn_moe_args a = *args;
+
+	a.down_factor = NULL;
+	return right.moe(&a, stream);
+}
+
+static void factors_forgotten(struct fixture *f)
+{
+	f->impl.moe = no_factors;
+}
+
+static void factors_of_the_next_matrix(struct fixture *f)
+{
+	float *factors = (float *)(uintptr_t)cairn_model_expert_factors(f->m, 1, CAIRN_W_EXPERTS_GATE_UP);
+
+	memmove(factors, factors + 1, 15 * sizeof(*factors));
+}
+
+static const struct variant gptq = { "gptq", "qwen2_gptq_tiny", NULL, "", "" };
+static const struct variant nvfp4_experts = { "nvfp4, with experts", "qwen3_moe_tiny", "v16",
+					      RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) };
 static const struct mutant {
 	const char *name;
+	const struct variant *of;
 	void (*change)(struct fixture *f);
 } mutants[] = {
-	{ "none", NULL },
-	{ "scales_of_the_next_rows", scales_of_the_next_rows },
-	{ "codes_of_the_next_rows", codes_of_the_next_rows },
-	{ "bias_forgotten", bias_forgotten },
-	{ "another_factor", another_factor },
-	{ "zeros_off_by_1", zeros_off_by_1 },
-	{ "rows_swapped", rows_swapped },
+	{ "none", &gptq, NULL },
+	{ "scales_of_the_next_rows", &gptq, scales_of_the_next_rows },
+	{ "codes_of_the_next_rows", &gptq, codes_of_the_next_rows },
+	{ "bias_forgotten", &gptq, bias_forgotten },
+	{ "another_factor", &gptq, another_factor },
+	{ "zeros_off_by_1", &gptq, zeros_off_by_1 },
+	{ "rows_swapped", &gptq, rows_swapped },
+	{ "factors_forgotten", &nvfp4_experts, factors_forgotten },
+	{ "factors_of_the_next_matrix", &nvfp4_experts, factors_of_the_next_matrix },
 };
 
 static void noticed(struct cairn_test *t)
 {
-	static const struct variant gptq = { "gptq", "qwen2_gptq_tiny", NULL, "", "" };
-
 	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
 		struct fixture f;
 		int wrong = 0;
 
-		if (!open_stored(t, &f, "cpu", &gptq)) {
+		if (!open_stored(t, &f, "cpu", mutants[i].of)) {
 			right = f.impl;
 			if (mutants[i].change)
 				mutants[i].change(&f);

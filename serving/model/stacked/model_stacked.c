@@ -102,15 +102,15 @@ static struct stacked_cut cut_of(const struct cairn_model *m, const struct cairn
 {
 	const enum cairn_share share = cairn_model_share(m, p);
 	struct stacked_cut c = { .cols = m->whole[p->cols] };
+	int32_t first, width;
 
-	c.width = m->whole[CAIRN_D_EXPERT_INTER];
+	cairn_model_expert_columns(m, &first, &width);
 	c.padded = m->dims[CAIRN_D_EXPERT_INTER];
-	if (share == CAIRN_SHARE_ROWS) {
-		c.width /= m->ranks;
-		c.first = m->rank * c.width;
-	} else if (share == CAIRN_SHARE_COLS) {
-		c.cols /= m->ranks;
-		c.first_col = m->rank * c.cols;
+	c.first = first;
+	c.width = width;
+	if (share == CAIRN_SHARE_COLS) {
+		c.first_col = first;
+		c.cols = width;
 	} else if (share == CAIRN_SHARE_ON_0 && m->rank) {
 		c.cols = 0;
 	}
@@ -163,16 +163,19 @@ int cairn_model_unstack(const struct cairn_model *m, const struct cairn_part *p,
 int cairn_model_unstack_codes(const struct cairn_model *m, const struct cairn_part *p,
 			      const struct cairn_stacked *s, int32_t expert, uint8_t *codes, uint8_t *scales)
 {
-	const int64_t rows = m->dims[p->rows], cols = m->dims[p->cols];
+	const int64_t cols = m->dims[p->cols];
 	const struct stacked_cut c = cut_of(m, p);
 
-	for (int64_t r = 0; r < rows; r++) {
-		const int64_t at = (expert * rows + whole_row(p, &c, r)) * cols;
+	for (int64_t r = 0; r < m->dims[p->rows]; r++) {
+		const int64_t row = whole_row(p, &c, r);
+		const int64_t at = (expert * m->whole[p->rows] + row) * m->whole[p->cols] + c.first_col;
 
-		memcpy(codes + r * cols / 2, (const uint8_t *)s->tensor->data + at / 2, (size_t)cols / 2);
+		if (row < 0)
+			continue;
+		memcpy(codes + r * cols / 2, (const uint8_t *)s->tensor->data + at / 2, (size_t)c.cols / 2);
 		memcpy(scales + r * cols / BLOCK, (const uint8_t *)s->scales->data + at / BLOCK,
-		       (size_t)cols / BLOCK);
-		for (int64_t l = 0; l < cols; l++)
+		       (size_t)c.cols / BLOCK);
+		for (int64_t l = 0; l < c.cols; l++)
 			if (scales[(r * cols + l) / BLOCK] >= LARGE && !isfinite((float)four_at(s, at + l)))
 				return cairn_error(EINVAL, "%s: %s: element %lld is not finite",
 						   s->tensor->file, s->tensor->name, (long long)(at + l));

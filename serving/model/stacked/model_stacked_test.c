@@ -127,24 +127,25 @@ static int moe_without_w4(const struct cairn_moe_args *args, void *stream)
 	return cairn_moe_w4_of(args) ? -EOPNOTSUPP : right.moe(args, stream);
 }
 
-/* Experts stay in MXFP4 where one process has all of the model, and the table's moe takes them. */
+/* Experts stay in MXFP4 if the table's moe takes them, and each rank gets some of their two groups of 32. */
 static void kept(struct cairn_test *t)
 {
 	struct cairn_model *m = NULL;
 	struct cairn_impl impl;
-	size_t bytes[3] = { 0 };
+	static const int ranks[] = { 1, 1, 2, 4 };
+	size_t bytes[4] = { 0 };
 	struct golden g;
 
 	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "gpt_oss_mxfp4_tiny"))
 		return;
 	right = impl;
-	for (int i = 0; i < 3; i++) {
+	for (int i = 0; i < 4; i++) {
 		impl.moe = i == 1 ? moe_without_w4 : right.moe;
-		if (!EXPECT(t, !cairn_model_load_rank(&m, &impl, g.dir, 0, i == 2 ? 2 : 1,
-						      CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, NULL, NULL)))
+		if (!EXPECT(t, !cairn_model_load_rank(&m, &impl, g.dir, 0, ranks[i], CAIRN_WEIGHTS_PLAIN,
+						      CAIRN_KV_PLAIN, NULL, NULL)))
 			break;
-		EXPECT(t, cairn_model_experts_w4(m) == (i == 0 ? CAIRN_MOE_W4_MX : CAIRN_MOE_W4_NONE));
-		EXPECT(t, !cairn_model_scale_w4(m, 0, CAIRN_W_EXPERTS_DOWN) == (i != 0));
+		EXPECT(t, cairn_model_experts_w4(m) == (i % 2 ? CAIRN_MOE_W4_NONE : CAIRN_MOE_W4_MX));
+		EXPECT(t, (cairn_model_scale_w4(m, 0, CAIRN_W_EXPERTS_DOWN) == NULL) == i % 2);
 		bytes[i] = m->bytes;
 		cairn_model_free(m);
 		m = NULL;
