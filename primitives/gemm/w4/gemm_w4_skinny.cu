@@ -55,7 +55,7 @@
 #define BARRIERS	(2 * MAX_RING + MOST_TEAMS * 2 * BUFFERS)
 #define SUMS_AT		384
 #define SMEM_LIMIT	(227 * 1024)
-#define SMEM_HALF	(SMEM_LIMIT / 2 - 1024)	/* each CTA has 1 KiB more */
+#define SMEM_HALF	(228 * 1024 / 2 - 1024)	/* of an SM's 228 KiB; each CTA takes 1 KiB more */
 
 extern __shared__ __align__(128) unsigned char s_mem[];
 
@@ -135,6 +135,18 @@ W4 void fetch(const struct cairn_gemm_w4_args &g, const struct sizes &z, bool ea
 			cells_from += z.team * z.stage_cells;
 		}
 	}
+}
+
+/*
+ * Brings a to L2; each thread of the grid takes a line. The preceding kernel may still write a, but nothing
+ * of it is read here.
+ */
+W4 void warm_a(const struct cairn_gemm_w4_args &g)
+{
+	const int step = gridDim.x * THREADS * 128;
+
+	for (int i = (blockIdx.x * THREADS + threadIdx.x) * 128; i < g.m * g.k * 2; i += step)
+		ptx_prefetch_global_L2((const char *)g.a + i);
 }
 
 /* Copies a to shared memory, with zeros past k. A thread moves 8 elements, which are those of four lanes. */
@@ -377,6 +389,7 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	init_barriers(z);
 	if (warp == WARPS)
 		fetch(g, z, true);
+	warm_a(g);
 	ptx_griddepcontrol_wait();
 	if (kept)
 		keep_a(g, z, s_mem + a_at);
