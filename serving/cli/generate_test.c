@@ -130,7 +130,7 @@ static int write_plan(struct cairn_test *t, int ranks, const char *path)
 	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
 	if (open_table(t, "cpu", &impl) || !EXPECT(t, impl.device_info(&info) == 0) ||
 	    !EXPECT(t, cairn_model_config_load(dir, &config) == 0) ||
-	    !EXPECT(t, ranks < 2 || cairn_model_share_config(&config, dir, ranks, &kv_shares) == 0) ||
+	    !EXPECT(t, ranks < 2 || cairn_model_share_config(&config, dir, ranks, 0, &kv_shares) == 0) ||
 	    !EXPECT(t, cairn_search_pipeline(&pipeline, &config) == 0))
 		return -1;
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);

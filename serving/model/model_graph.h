@@ -30,9 +30,10 @@ int cairn_model_graph(struct cairn_op_graph **out, const struct cairn_model_conf
 int32_t cairn_model_head_shares(const struct cairn_model_config *config);
 /*
  * Makes *c, the config of the whole model in dir, that of one rank's share (serving/ranks/ranks_share.c);
- * *kv_shares: see struct cairn_model. -EOPNOTSUPP: the model cannot be shared so; the text names the member.
+ * *kv_shares: see struct cairn_model. together: how many columns of an expert stay on one rank; 0: all ranks
+ * have equal shares. -EOPNOTSUPP: the model cannot be shared so; the text names the member.
  */
-int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks,
+int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t together,
 			     int32_t *kv_shares);
 /* Computes dims[CAIRN_NUM_DIMS]; a dimension that the model lacks is 0. */
 void cairn_model_dims(const struct cairn_model_config *config, int32_t *dims);

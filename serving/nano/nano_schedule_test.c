@@ -206,7 +206,7 @@ static void collectives_are_ordered(struct cairn_test *t)
 		int32_t kv_shares;
 
 		if (!EXPECT(t, cairn_model_shape(shapes[i], &s.c) == 0 &&
-			       cairn_model_share_config(&s.c, shapes[i], 4, &kv_shares) == 0 &&
+			       cairn_model_share_config(&s.c, shapes[i], 4, 0, &kv_shares) == 0 &&
 			       cairn_model_graph(&s.g, &s.c) == 0))
 			continue;
 		cairn_model_dims(&s.c, s.dims);

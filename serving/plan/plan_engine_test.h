@@ -24,7 +24,7 @@ static inline int engine_config(struct cairn_model_config *config, int ranks)
 	int32_t kv_shares;
 
 	CAIRN_TRY(cairn_model_shape("llama3-8b", config));
-	return ranks > 1 ? cairn_model_share_config(config, "llama3-8b", ranks, &kv_shares) : 0;
+	return ranks > 1 ? cairn_model_share_config(config, "llama3-8b", ranks, 0, &kv_shares) : 0;
 }
 
 static inline int engine_pipeline(struct cairn_search_pipeline *pipeline, int ranks)

@@ -260,7 +260,7 @@ static void two_ranks(struct cairn_test *t)
 
 	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "mixtral_tiny") ||
 	    !EXPECT(t, impl.device_info(&info) == 0 && cairn_model_config_load(g.dir, &c) == 0 &&
-		    cairn_model_share_config(&c, g.dir, 2, &kv_shares) == 0))
+		    cairn_model_share_config(&c, g.dir, 2, 0, &kv_shares) == 0))
 		return;
 	file = make_plan(t, &c, "streams");
 	if (!file)
@@ -331,7 +331,7 @@ static int fill_file(struct cairn_plan_file *file, const struct measured *m,
 	int32_t kv_shares;
 
 	CAIRN_TRY(cairn_model_shape(m->shape, &c));
-	CAIRN_TRY(cairn_model_share_config(&c, m->shape, 2, &kv_shares));
+	CAIRN_TRY(cairn_model_share_config(&c, m->shape, 2, 0, &kv_shares));
 	CAIRN_TRY(cairn_search_pipeline(pipeline, &c));
 	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
 	memcpy(file->shape, pipeline->shape, sizeof(file->shape));

@@ -69,7 +69,7 @@ int bed_open(struct bed *b, const struct cairn_impl *impl, const struct cairn_mo
 	b->impl = impl;
 	b->config = *config;
 	if (s->ranks > 1)
-		CAIRN_TRY(cairn_model_share_config(&share, "profile", s->ranks, &kv_shares));
+		CAIRN_TRY(cairn_model_share_config(&share, "profile", s->ranks, 0, &kv_shares));
 	CAIRN_TRY(cairn_search_pipeline(&b->pipeline, &share));
 	if (config->experts.num_experts)
 		b->first_layer = config->experts.dense_layers;

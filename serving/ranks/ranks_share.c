@@ -13,11 +13,7 @@
 #define UNIT	64	/* moe supports multiples of this; shares of experts are padded with zeros */
 #define WORDS	32	/* 4 bits: a share of so many rows or columns has whole words of codes and scales */
 
-/*
- * Returns how many of the columns of experts in 4 bits stay together on a rank, because they share scales or
- * words of codes; 0: all ranks have equal shares.
- */
-static int32_t columns_together(const struct cairn_model *m)
+int32_t cairn_model_columns_together(const struct cairn_model *m)
 {
 	if (m->keeps_mxfp4)
 		return CAIRN_MX_GROUP;
@@ -32,7 +28,7 @@ static int32_t columns_together(const struct cairn_model *m)
  */
 static int32_t first_column(const struct cairn_model *m, int32_t all, int32_t rank)
 {
-	const int32_t together = columns_together(m), unit = together ? together : all / m->ranks;
+	const int32_t together = cairn_model_columns_together(m), unit = together ? together : all / m->ranks;
 
 	return (int32_t)((int64_t)rank * (all / unit) / m->ranks) * unit;
 }
@@ -49,10 +45,8 @@ void cairn_model_expert_columns(const struct cairn_model *m, int32_t *first, int
  * Divides the sizes of experts; all ranks get the largest share. Rows of zeros in gate and up, and columns in
  * down, add nothing to the sum.
  */
-static int share_experts(struct cairn_model *m, const char *dir)
+static int share_experts(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t together)
 {
-	struct cairn_model_config *c = &m->config;
-	const int32_t together = columns_together(m), ranks = m->ranks;
 	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
 		{ c->arch == CAIRN_ARCH_MIXTRAL || c->arch == CAIRN_ARCH_GPT_OSS ? "intermediate_size" :
 		  "moe_intermediate_size",
@@ -78,10 +72,10 @@ static int share_experts(struct cairn_model *m, const char *dir)
 	return 0;
 }
 
-int cairn_model_share_config(struct cairn_model *m, const char *dir)
+int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t together,
+			     int32_t *kv_shares)
 {
-	struct cairn_model_config *c = &m->config;
-	const int32_t kv_heads = c->num_key_value_heads, ranks = m->ranks;
+	const int32_t kv_heads = c->num_key_value_heads;
 	const struct { const char *key; int32_t *value; int32_t unit; } divided[] = {
 		{ "num_attention_heads", &c->num_attention_heads, 1 },
 		{ "num_key_value_heads", &c->num_key_value_heads, 1 },
@@ -91,14 +85,14 @@ int cairn_model_share_config(struct cairn_model *m, const char *dir)
 	c->shares = ranks;
 	if ((kv_heads % ranks && ranks % kv_heads == 0) || c->latent.kv_lora_rank)
 		c->num_key_value_heads = ranks;	/* one for each rank, with repetitions; latents have none */
-	m->kv_shares = kv_heads < ranks ? kv_heads : ranks;
+	*kv_shares = kv_heads < ranks ? kv_heads : ranks;
 	for (int i = 0; i < COUNT(divided); i++) {
 		if (*divided[i].value % (ranks * divided[i].unit))
 			return cairn_error(EOPNOTSUPP, "%s/config.json: %s: %d is not divisible among %d "
 					   "ranks", dir, divided[i].key, *divided[i].value, ranks);
 		*divided[i].value /= ranks;
 	}
-	return share_experts(m, dir);
+	return share_experts(c, dir, ranks, together);
 }
 
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p)

@@ -221,11 +221,11 @@ static inline int64_t rig_round(struct cairn_test *t, struct rig *r, struct rig_
 	for (int32_t i = 0; i < 2 && !bad; i++)
 		bad = rig_go_on(t, r, m, &f[i ^ first], i ^ first, later);
 	for (int32_t i = !behind; i >= 0 && !bad; i--) {
-		bad = rig_send(r, &f[i ^ !*later], links[i ^ !*later]);
+		bad = rig_send(r, &f[i ^ !*later], links[i ^ !*later], r->streams[i ^ !*later]);
 		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);	/* the worker could take it */
 	}
 	for (int32_t i = 0; i < 2 - behind && !bad; i++)
-		bad = rig_take(r, &f[i ^ !*later], links[i ^ !*later]);
+		bad = rig_take(r, &f[i ^ !*later], links[i ^ !*later], r->streams[i ^ !*later]);
 	return bad;
 }
 

@@ -25,7 +25,7 @@ static int share(struct cairn_model_config *c, int ranks)
 {
 	int32_t kv_shares;
 
-	return ranks > 1 ? cairn_model_share_config(c, "shape", ranks, &kv_shares) : 0;
+	return ranks > 1 ? cairn_model_share_config(c, "shape", ranks, 0, &kv_shares) : 0;
 }
 
 static void shapes(struct cairn_test *t)

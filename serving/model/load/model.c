@@ -71,7 +71,8 @@ static int describe(struct cairn_model **out, const struct cairn_impl *impl, con
 	m->exchange = share.exchange;
 	m->kv_shares = 1;
 	cairn_model_dims(c, m->whole);
-	ret = m->ranks > 1 ? cairn_model_share_config(m, dir) :
+	ret = m->ranks > 1 ? cairn_model_share_config(&m->config, dir, m->ranks,
+						      cairn_model_columns_together(m), &m->kv_shares) :
 	      m->context_ranks > 1 ? cairn_model_check_context(m, dir) :
 	      share.of == OF_LAYERS ? cairn_model_stage_config(&m->config, dir, share.rank, share.ranks) : 0;
 	if (!ret)

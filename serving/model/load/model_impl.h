@@ -108,6 +108,11 @@ struct cairn_stored {
  */
 enum cairn_share { CAIRN_SHARE_WHOLE, CAIRN_SHARE_ROWS, CAIRN_SHARE_COLS, CAIRN_SHARE_ON_0 };
 enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cairn_part *p);
+/*
+ * Returns how many of the columns of experts in 4 bits stay together on a rank, because they share scales or
+ * words of codes; 0: all ranks have equal shares.
+ */
+int32_t cairn_model_columns_together(const struct cairn_model *m);
 /* Sets *first and *num to this rank's columns of an expert, without padding. */
 void cairn_model_expert_columns(const struct cairn_model *m, int32_t *first, int32_t *num);
 /*

@@ -3,8 +3,10 @@
 #ifndef CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 #define CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 
+#include <errno.h>
 #include <pthread.h>
 
+#include "primitives/base/error.h"
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/remote/attention/attn_epoch.h"
 #include "serving/remote/attention/lists.h"

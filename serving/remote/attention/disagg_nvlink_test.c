@@ -48,7 +48,8 @@ static struct cairn_remote_pass pass_of(const struct bench *x)
 
 static struct cairn_remote_limits limits_of(int32_t batch, int32_t lanes)
 {
-	return (struct cairn_remote_limits){ batch, batch, KEYS, lanes * batch * PAGES, PAGE, lanes };
+	return (struct cairn_remote_limits){ batch, batch, KEYS, lanes * batch * PAGES, PAGE, lanes,
+					     0 };
 }
 
 /* Returns a lead with one worker on the second GPU; NULL: the test is skipped or has failed. */
