@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /* prefill_stages - `cairn prefill-worker --pp`: a pipeline of processes that computes prompts as one worker */
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 
 #include "conformance/tables/program.h"
+#include "primitives/base/error.h"
 #include "serving/cli/member_command.h"
 #include "serving/cli/session_ranks.h"
 #include "serving/pipeline/pipeline.h"

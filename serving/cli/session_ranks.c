@@ -252,7 +252,7 @@ int cairn_share_option(const struct cairn_common_options *o, const char *shape,
 	int32_t kv_shares;
 
 	return o->tp < 2 ? 0 : cairn_model_share_config(config, o->model ? o->model : shape,
-							(int32_t)o->tp, &kv_shares);
+							(int32_t)o->tp, 0, &kv_shares);
 }
 
 int cairn_session_end_rank(struct cairn_session *s, struct cairn_tp *tp, int ret)
