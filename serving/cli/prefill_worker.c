@@ -27,7 +27,7 @@ static const char usage[] =
 	"  --kv FORM             plain, fp8: see generate (plain)\n"
 	"  --pp N                N processes with some of the layers each, on CUDA devices 0 and up; chunks\n"
 	"                        of a prompt pass through them one behind the other, and the keys and\n"
-	"                        values of a layer are sent when it is computed; excludes --shape (1)\n"
+	"                        values of a layer are sent when it is computed (1)\n"
 	"  --pp-chunk N          tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
 	"  --kv-mib N            refuse a server whose prompts' keys and values take more memory (no limit)\n"
 	CAIRN_MEMBER_USAGE_END;
@@ -42,13 +42,14 @@ struct model {
 #define HOST_CHUNK	64
 
 /* Loads this process's stage, and computes the digest of all of them. */
-static int load_stage(struct cairn_session *s, const struct cairn_common_options *o, struct cairn_tp *tp,
-		      struct cairn_prefill_group *g, uint64_t *digest)
+static int load_stage(struct cairn_session *s, const struct cairn_common_options *o, const struct model *m,
+		      struct cairn_tp *tp, struct cairn_prefill_group *g, uint64_t *digest)
 {
 	uint64_t mine;
 
-	CAIRN_TRY(cairn_session_start_rank(s, o, tp, NULL, 0));
-	CAIRN_TRY(cairn_session_load(s, o->model));
+	CAIRN_TRY(cairn_session_start_rank(s, o, tp, m->shape, (uint64_t)m->seed));
+	CAIRN_TRY(m->shape ? cairn_session_shape(s, m->shape, (uint64_t)m->seed) :
+		  cairn_session_load(s, o->model));
 	CAIRN_TRY(cairn_model_digest(s->model, &mine));
 	cairn_prefill_group_join(g, tp, s->model, (int32_t)(o->pp_chunk ? o->pp_chunk :
 				 s->impl.flags & CAIRN_IMPL_HOST_MEM ? HOST_CHUNK : CAIRN_PIPELINE_ROWS));
@@ -56,11 +57,12 @@ static int load_stage(struct cairn_session *s, const struct cairn_common_options
 }
 
 /* All that a rank other than 0 does. */
-static int follow(const struct cairn_common_options *o, struct cairn_tp *tp, struct cairn_prefill_group *g)
+static int follow(const struct cairn_common_options *o, const struct model *m, struct cairn_tp *tp,
+		  struct cairn_prefill_group *g)
 {
 	struct cairn_session s = { 0 };
 	uint64_t digest;
-	int ret = load_stage(&s, o, tp, g, &digest);
+	int ret = load_stage(&s, o, m, tp, g, &digest);
 
 	if (!ret)
 		ret = cairn_prefill_group_follow(g);
@@ -74,10 +76,12 @@ static int follow(const struct cairn_common_options *o, struct cairn_tp *tp, str
 	return ret ? CAIRN_EXIT_FAILED : CAIRN_EXIT_OK;
 }
 
-static int read_config(const char *dir, struct cairn_model_config *config)
+static int read_config(const char *dir, const char *shape, struct cairn_model_config *config)
 {
 	char embedded[4096];
 
+	if (shape)
+		return cairn_shape_config(shape, config);
 	snprintf(embedded, sizeof(embedded), "%.4000s/serving/embedded", cairn_data_dir());
 	return cairn_model_config_load(dir ? dir : embedded, config);
 }
@@ -96,13 +100,13 @@ static int work_in_stages(const struct cairn_member_command *c, const struct mod
 	struct cairn_tp *tp = NULL;
 	int ret;
 
-	CAIRN_TRY(read_config(c->model, &config));
+	CAIRN_TRY(read_config(c->model, m->shape, &config));
 	CAIRN_TRY(cairn_prefill_group_create(&o.group, &config));
 	ret = cairn_ranks_fork(&tp, &co);
 	if (!ret && cairn_tp_rank(tp))
-		exit(follow(&co, tp, o.group));
+		exit(follow(&co, m, tp, o.group));
 	if (!ret)
-		ret = load_stage(&s, &co, tp, o.group, &o.weights);
+		ret = load_stage(&s, &co, m, tp, o.group, &o.weights);
 	o.model = s.model;
 	if (!ret)
 		ret = cairn_prefill_worker_run(&o);
@@ -153,9 +157,6 @@ int cairn_cmd_prefill_worker(int argc, char **argv)
 		ret = cairn_member_begin(&c, 0);
 	if (!ret && m.shape && c.model)
 		ret = cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
-	if (!ret && m.shape && m.stages > 1)
-		ret = cairn_error(EINVAL, "--pp: excludes --shape: random weights of stages are not those of "
-				  "the whole model");
 	if (!ret && m.chunk && m.stages < 2)
 		ret = cairn_error(EINVAL, "--pp-chunk: needs --pp");
 	if (!ret)

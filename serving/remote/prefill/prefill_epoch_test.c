@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, breaks the protocol */
 #include "conformance/harness.h"
+#include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_group_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 
@@ -133,6 +134,41 @@ static void refused(struct cairn_test *t)
 	end(e);		/* with two jobs under way */
 }
 
+/* The digests of a random model's stages make that of the whole. */
+static void digests(struct cairn_test *t)
+{
+	static const struct { const char *model; enum cairn_weights weights; } rows[] = {
+		{ "llama3_tiny", CAIRN_WEIGHTS_FP8 }, { "qwen3_moe_tiny", CAIRN_WEIGHTS_PLAIN },
+	};
+	uint64_t whole, sum, one;
+	struct cairn_model_config c;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_table(t, "cpu", &impl) || open_golden(t, &g, rows[i].model))
+			continue;
+		EXPECT(t, !cairn_model_config_load(g.dir, &c));
+		sum = 0;
+		for (int s = 0; s <= 2; s++) {		/* the last one is the whole */
+			const int ret = s < 2 ?
+				cairn_model_random_stage(&m, &impl, &c, s, 2, rows[i].weights,
+							 CAIRN_KV_PLAIN, 7) :
+				cairn_model_random_as(&m, &impl, &c, rows[i].weights, CAIRN_KV_PLAIN, 7);
+
+			if (!EXPECT(t, ret == 0))
+				continue;
+			EXPECT(t, !cairn_model_digest(m, s < 2 ? &one : &whole));
+			sum += s < 2 ? one : 0;
+			cairn_model_free(m);
+		}
+		if (!EXPECT(t, sum == whole))
+			cairn_note(t, "%s", rows[i].model);
+		close_golden(&g);
+	}
+}
+
 /* Layers come to their places, chunk by chunk. */
 static void stages(struct cairn_test *t)
 {
@@ -141,8 +177,8 @@ static void stages(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "stages", stages }, { "credits", credits }, { "leases", leases }, { "drops", drops },
-	{ "refused", refused },
+	{ "digests", digests }, { "stages", stages }, { "credits", credits }, { "leases", leases },
+	{ "drops", drops }, { "refused", refused },
 };
 
 const struct cairn_family cairn_prefill_epoch_family = {
