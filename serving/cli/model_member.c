@@ -27,7 +27,7 @@ static const char prefill_usage[] =
 	MODEL_USAGE
 	"  --pp N                N processes with some of the layers each, on CUDA devices 0 and up; chunks\n"
 	"                        of a prompt pass through them one behind the other, and the keys and\n"
-	"                        values of a layer are sent when it is computed; excludes --shape (1)\n"
+	"                        values of a layer are sent when it is computed (1)\n"
 	"  --pp-chunk N          tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
 	"  --kv-mib N            refuse a server whose prompts' keys and values take more memory (no limit)\n"
 	CAIRN_MEMBER_USAGE_END;
@@ -99,9 +99,6 @@ static int run(enum cairn_member_role role, const char *name, const char *usage,
 		ret = cairn_member_begin(&c, role);
 	if (!ret && m.shape && c.model)
 		ret = cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
-	if (!ret && m.shape && m.stages > 1)
-		ret = cairn_error(EINVAL, "--pp: excludes --shape: random weights of stages are not those of "
-				  "the whole model");
 	if (!ret && m.chunk && m.stages < 2)
 		ret = cairn_error(EINVAL, "--pp-chunk: needs --pp");
 	if (!ret && role == CAIRN_MEMBER_MODEL && c.kv_mib)

@@ -241,7 +241,7 @@ int cairn_model_random_context(struct cairn_model **out, const struct cairn_impl
 			       const struct cairn_model_config *config, int32_t rank, int32_t ranks,
 			       enum cairn_exchange exchange, enum cairn_weights weights,
 			       enum cairn_kv_form kv, uint64_t seed);
-/* One of `stages` stages, for measurements; its weights are not those of the whole random model. */
+/* One of `stages` stages of cairn_model_random_as(), with its weights. */
 int cairn_model_random_stage(struct cairn_model **out, const struct cairn_impl *impl,
 			     const struct cairn_model_config *config, int32_t stage, int32_t stages,
 			     enum cairn_weights weights, enum cairn_kv_form kv, uint64_t seed);

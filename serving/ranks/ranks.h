@@ -10,10 +10,10 @@
  * opened. Page ids, host slots and places of lists are therefore the same on all ranks. With tensor
  * parallelism a rank's outputs of o and down are partial sums, so the forward pass calls all_reduce_norm for
  * the norm that follows. With context parallelism it exchanges heads by all_to_all (ranks_context.c), or keys
- * travel by send_recv (ranks_ring.c); ranks may also have both (serving/engine/worker/worker_context.c). The
- * stages of a pipeline pass rows on by send_recv (serving/pipeline/pipeline.h). cairn_tp_table() makes a
- * table in which these operations have the communicator. The worker and the engine are the same as without
- * ranks.
+ * travel by send_recv (ranks_ring.c); ranks may also have both (serving/engine/worker/worker_context.c), and
+ * may each hold some of the pages (ranks_stripes.c). The stages of a pipeline pass rows on by send_recv
+ * (serving/pipeline/pipeline.h). cairn_tp_table() makes a table in which these operations have the
+ * communicator. The worker and the engine are the same as without ranks.
  *
  * Every rank has the logits of all tokens, if need be by all_to_all from those of the others, and draws the
  * same tokens; in a pipeline the last stage draws, and all ranks get its tokens. Rank 0 compares those of all

@@ -654,12 +654,14 @@ static void random_block(char *block, int dtype, uint64_t seed)
 	}
 }
 
-/* Fills `bytes` bytes by repeating the block in l->to. */
+/* Fills `bytes` bytes by repeating the block that l->to has twice, from byte `first` of it on. */
 static int repeat(const struct cairn_impl *impl, const struct loading *l, char *to, size_t bytes,
-		  size_t block)
+		  size_t block, size_t first)
 {
+	const char *from = (const char *)l->to + first % block;
+
 	block = block < bytes ? block : bytes;
-	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, l->to, block, CAIRN_COPY_TO_DEVICE, l->stream));
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, to, from, block, CAIRN_COPY_TO_DEVICE, l->stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, l->stream));
 	/* Doubles the filled part, always a whole number of blocks, until the end is reached. */
 	for (size_t done = block, n; done < bytes; done += n) {
@@ -671,10 +673,16 @@ static int repeat(const struct cairn_impl *impl, const struct loading *l, char *
 
 #define SHIFT	16	/* minimum distance, in elements, between the random values of two matrices */
 
+/* Returns the layer of the whole model. */
+static int32_t layer_of(const struct cairn_model *m, const struct cairn_part *p, struct cairn_place place)
+{
+	return place.layer + (p->weight < CAIRN_W_EMBED ? m->config.first_layer : 0);
+}
+
 static int quantise_random(struct cairn_model *m, const struct cairn_part *p, const char *name,
 			   struct cairn_place place, void *ctx)
 {
-	size_t shift = (size_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight) * SHIFT;
+	size_t shift = (size_t)(layer_of(m, p, place) * CAIRN_NUM_WEIGHTS + (int32_t)p->weight) * SHIFT;
 	struct loading *l = ctx;
 
 	(void)name;
@@ -686,27 +694,55 @@ static int fill_random_w4(struct cairn_model *m, const struct cairn_part *p, con
 			  struct cairn_place place, void *ctx)
 {
 	const struct loading *l = ctx;
-	const uint64_t nth = (uint64_t)(place.layer * CAIRN_NUM_WEIGHTS + (int32_t)p->weight);
+	const uint64_t nth = (uint64_t)(layer_of(m, p, place) * CAIRN_NUM_WEIGHTS + (int32_t)p->weight);
 
 	(void)name;
 	return place.last ? cairn_model_random_w4(m, place.layer, p->weight, l->seed + (nth << 40),
 						  l->stream) : 0;
 }
 
-static int fill_random(struct cairn_model *m, struct loading *l, size_t block)
+/* Gives each weight of a stage the bytes that it has in the whole model, which has no memory. */
+static int fill_as_whole(struct cairn_model *m, const struct loading *l, size_t block,
+			 struct cairn_model *all)
 {
-	size_t shifts = (size_t)(m->config.num_hidden_layers * CAIRN_NUM_WEIGHTS) * SHIFT *
-			cairn_dtype_bytes(m->dtype), most = 0;
+	int ret = 0;
+
+	all->base = m->base;		/* only to compute places from it */
+	for (int w = 0; w < CAIRN_NUM_WEIGHTS; w++) {
+		const size_t bytes = (size_t)cairn_weight_bytes(m, (enum cairn_weight)w);
+		int32_t layer, end;
+
+		cairn_weight_layers(m, (enum cairn_weight)w, &layer, &end);
+		for (; layer < end && m->elements[w] && !ret; layer++) {
+			const int32_t of_all = layer + (w < CAIRN_W_EMBED ? m->config.first_layer : 0);
+			const char *at = cairn_model_weight(all, of_all, (enum cairn_weight)w);
+
+			ret = repeat(m->impl, l, cairn_model_weight(m, layer, (enum cairn_weight)w), bytes,
+				     block, (size_t)(at - all->base));
+		}
+	}
+	all->base = NULL;
+	return ret;
+}
+
+/* all: the whole model without memory, if m is a stage; or NULL */
+static int fill_random(struct cairn_model *m, struct loading *l, size_t block, struct cairn_model *all)
+{
+	const int32_t layers = all ? all->config.num_hidden_layers : m->config.num_hidden_layers;
+	size_t shifts = (size_t)(layers * CAIRN_NUM_WEIGHTS) * SHIFT * cairn_dtype_bytes(m->dtype), most = 0;
 	int32_t n, k;
 
 	CAIRN_TRY(allocate(m, l->stream));
-	CAIRN_TRY(repeat(m->impl, l, m->base, m->bytes, block));
+	CAIRN_TRY(repeat(m->impl, l, m->base, m->bytes, block, 0));
+	if (all)
+		CAIRN_TRY(fill_as_whole(m, l, block, all));
 	CAIRN_TRY(get_staging(m, l, shifts));
 	for (int w = 0; w < CAIRN_NUM_WEIGHTS && l->staging; w++)
 		if (cairn_weight_fp8(m, (enum cairn_weight)w, &n, &k) && m->elements[w] > most)
 			most = m->elements[w];
 	if (l->staging) {
-		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block));
+		CAIRN_TRY(repeat(m->impl, l, l->staging, most * cairn_dtype_bytes(m->dtype) + shifts, block,
+				 0));
 		CAIRN_TRY(cairn_model_each_part(m, quantise_random, l));
 	}
 	CAIRN_TRY(cairn_model_each_part(m, fill_random_w4, l));
@@ -720,7 +756,7 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 {
 	size_t block = RANDOM_BLOCK * cairn_dtype_bytes(CAIRN_BF16);
 	struct cairn_model_config c = *config;
-	struct cairn_model *m = NULL;
+	struct cairn_model *m = NULL, *all = NULL;
 	struct loading l = { .seed = seed };
 	int ret;
 
@@ -728,18 +764,25 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 	share.keeps_mxfp4 = keeps_mxfp4(impl, &c, NULL, &share, weights);
 	CAIRN_TRY(describe(&m, impl, "random model", &c, share, weights, kv));
 	ret = cairn_forward_check(m, "random model");
+	if (!ret && share.of == OF_LAYERS) {
+		struct share one = whole;
+
+		one.keeps_mxfp4 = share.keeps_mxfp4;
+		ret = describe(&all, impl, "random model", &c, one, weights, kv);
+	}
 	if (ret)
 		goto out_free;
-	l.to = malloc(block);	/* also holds the longest vector of ones */
+	l.to = malloc(2 * block);	/* also holds the longest vector of ones */
 	if (!l.to) {
 		ret = cairn_error(ENOMEM, "model: no memory");
 		goto out_free;
 	}
 	random_block(l.to, m->dtype, seed);
+	memcpy((char *)l.to + block, l.to, block);
 	ret = CAIRN_TABLE(impl, stream_create, &l.stream);
 	if (ret)
 		goto out_free;
-	ret = fill_random(m, &l, block);
+	ret = fill_random(m, &l, block, all);
 	if (ret)
 		impl->stream_sync(l.stream);
 	if (l.staging)
@@ -747,6 +790,7 @@ static int random_share(struct cairn_model **out, const struct cairn_impl *impl,
 	impl->stream_destroy(l.stream);
 out_free:
 	free(l.to);
+	cairn_model_free(all);
 	if (ret)
 		cairn_model_free(m);
 	else

@@ -1,6 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 /* prefill_epoch_test - a prefill worker whose lead gives no credits, renews no lease, breaks the protocol */
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "conformance/harness.h"
+#include "conformance/suite/threads.h"
+#include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_group_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 
@@ -133,6 +139,130 @@ static void refused(struct cairn_test *t)
 	end(e);		/* with two jobs under way */
 }
 
+/* ---- stages ---- */
+
+enum { TAKEN, FOUND };
+static _Atomic int *flags;	/* of two processes: TAKEN: a run of stage 1; FOUND: stage 1 has seen that */
+static struct cairn_impl right;
+static int chunks;
+
+/* In its fourth chunk, stage 1 waits until the lead has taken the first pages, which it has computed. */
+static int await_lead(const struct cairn_rope_args *args, void *stream)
+{
+	chunks++;
+	/* after ten seconds the test fails */
+	for (int i = 0; chunks == 4 && i < 10000 && !atomic_load(&flags[TAKEN]); i++)
+		usleep(1000);
+	if (chunks == 4)
+		atomic_store(&flags[FOUND], atomic_load(&flags[TAKEN]));
+	return right.rope(args, stream);
+}
+
+/* Loads a stage, and with rank 0 the whole model for the lead. */
+static int open_stage(struct cairn_prefill_group *g, struct cairn_tp *tp)
+{
+	const int32_t rank = cairn_tp_rank(tp);
+
+	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
+	CAIRN_TRY(cairn_impl_open("cpu", &rig.impl));
+	CAIRN_TRY(cairn_impl_start(&rig.impl, 0));
+	CAIRN_TRY(cairn_tp_table(tp, &rig.impl, ""));
+	right = rig.impl;
+	if (rank)
+		rig.impl.rope = await_lead;
+	else
+		CAIRN_TRY(cairn_model_load(&rig.m, &rig.impl, rig.g.dir, NULL, NULL));
+	CAIRN_TRY(cairn_model_load_stage(&rig.stage, &rig.impl, rig.g.dir, rank, 2, CAIRN_WEIGHTS_PLAIN,
+					 CAIRN_KV_PLAIN, NULL, NULL));
+	cairn_prefill_group_join(g, tp, rig.stage, PULL_ROWS);
+	return 0;
+}
+
+/* Takes runs until one comes from stage 1. Returns whether it has the first pages. */
+static int take_first_of_stage_1(void)
+{
+	struct cairn_run run = { 0 };
+
+	while (!run.layer)
+		if (fake_take(&lead, &run, NULL, 10000) || fake_credit(&lead))
+			return 0;
+	return !run.page;
+}
+
+/* Keys and values of both stages arrive while later chunks of the prompt are still to be computed. */
+static void streams(struct cairn_test *t)
+{
+	struct cairn_prefill_group *g = NULL;
+	struct cairn_prefill_epoch *e = NULL;
+	struct cairn_model_config whole;
+	struct cairn_tp *tp = NULL;
+
+	memset(&rig, 0, sizeof(rig));
+	flags = mmap(NULL, 2 * sizeof(*flags), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!EXPECT(t, flags != MAP_FAILED) || open_golden(t, &rig.g, "llama3_tiny") ||
+	    !EXPECT(t, !cairn_model_config_load(rig.g.dir, &whole)) ||
+	    !EXPECT(t, !cairn_prefill_group_create(&g, &whole)) ||
+	    !EXPECT(t, !cairn_tp_fork(&tp, 2, NULL, 60000)))
+		return;
+	if (cairn_tp_rank(tp)) {
+		if (open_stage(g, tp) || cairn_prefill_group_follow(g))
+			cairn_tp_fail(tp);
+		_exit(0);
+	}
+	rig.group = g;
+	if (EXPECT(t, open_stage(g, tp) == 0 && fake_begin(&lead, &rig, &e) == 0)) {
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		rig.first = 0;
+		rig.num_tokens = 3 * PULL_ROWS;
+		EXPECT(t, fake_prompt(e, &rig, 1, 60000) == 0 && take_first_of_stage_1());
+		atomic_store(&flags[TAKEN], 1);
+		EXPECT(t, fake_take_job(&lead, 1) == 0 && atomic_load(&flags[FOUND]));
+	}
+	cairn_prefill_epoch_destroy(e);
+	fake_close(&lead);
+	cairn_tp_close(tp);
+	cairn_prefill_group_destroy(g);
+	cairn_model_free(rig.stage);
+	cairn_model_free(rig.m);
+	close_golden(&rig.g);
+	munmap((void *)flags, 2 * sizeof(*flags));
+}
+
+/* The digests of a random model's stages make that of the whole. */
+static void digests(struct cairn_test *t)
+{
+	static const struct { const char *model; enum cairn_weights weights; } rows[] = {
+		{ "llama3_tiny", CAIRN_WEIGHTS_FP8 }, { "qwen3_moe_tiny", CAIRN_WEIGHTS_PLAIN },
+	};
+	uint64_t whole, sum, one;
+	struct cairn_model_config c;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		if (open_table(t, "cpu", &impl) || open_golden(t, &g, rows[i].model))
+			continue;
+		EXPECT(t, !cairn_model_config_load(g.dir, &c));
+		sum = 0;
+		for (int s = 0; s <= 2; s++) {		/* the last one is the whole */
+			const int ret = s < 2 ?
+				cairn_model_random_stage(&m, &impl, &c, s, 2, rows[i].weights,
+							 CAIRN_KV_PLAIN, 7) :
+				cairn_model_random_as(&m, &impl, &c, rows[i].weights, CAIRN_KV_PLAIN, 7);
+
+			if (!EXPECT(t, ret == 0))
+				continue;
+			EXPECT(t, !cairn_model_digest(m, s < 2 ? &one : &whole));
+			sum += s < 2 ? one : 0;
+			cairn_model_free(m);
+		}
+		if (!EXPECT(t, sum == whole))
+			cairn_note(t, "%s", rows[i].model);
+		close_golden(&g);
+	}
+}
+
 /* Layers come to their places, chunk by chunk. */
 static void stages(struct cairn_test *t)
 {
@@ -141,8 +271,8 @@ static void stages(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "stages", stages }, { "credits", credits }, { "leases", leases }, { "drops", drops },
-	{ "refused", refused },
+	{ "digests", digests }, { "stages", stages }, { "streams", streams }, { "credits", credits },
+	{ "leases", leases }, { "drops", drops }, { "refused", refused },
 };
 
 const struct cairn_family cairn_prefill_epoch_family = {

@@ -324,7 +324,8 @@ static inline int fake_begin(struct pull_fake *f, const struct pull_rig *r, stru
 	f->a.epoch = f->a.rank = 1;
 	f->shape = cairn_run_shape(r->m, PULL_PAGE, PULL_ROWS);
 	CAIRN_TRY(fake_open(f, 1));
-	CAIRN_TRY(cairn_prefill_epoch_create(e, r->m, NULL, &f->a, "tcp", "127.0.0.1"));
+	CAIRN_TRY(cairn_prefill_epoch_create(e, r->group ? r->stage : r->m, r->group, &f->a, "tcp",
+					     "127.0.0.1"));
 	CAIRN_TRY(fake_await(*e, CAIRN_EPOCH_PREPARED, &f->theirs));
 	CAIRN_TRY(cairn_epoch_connect(cairn_prefill_epoch_life(*e), &f->mine));
 	CAIRN_TRY(f->tcp->channel_connect(f->c, &f->theirs.channel, 5000));

@@ -49,6 +49,8 @@ struct pull_rig {
 	struct cairn_impl impl;
 	struct golden g;
 	struct cairn_model *m;
+	struct cairn_prefill_group *group;	/* the worker is its rank 0, with `stage`; or NULL */
+	struct cairn_model *stage;
 	struct cairn_worker *local;
 	struct cairn_lead *lead;
 	struct cairn_pull *pull;
