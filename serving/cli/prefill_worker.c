@@ -5,6 +5,7 @@
 #include "serving/cli/member_command.h"
 #include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_worker.h"
+#include "serving/remote/pull/run.h"
 
 static const char usage[] =
 	"usage: cairn prefill-worker --join HOST:PORT [OPTION]...\n"
@@ -35,6 +36,11 @@ static int work(const struct cairn_member_command *c, const struct model *m)
 	};
 	int ret = cairn_session_start(&s, c->impl, 0);
 
+	if (!ret && c->o.transport) {
+		ret = cairn_run_check(cairn_run_transport(c->o.transport), &s.impl);
+		if (ret)
+			cairn_error_prefix(ret, "--transport");
+	}
 	if (!ret)
 		ret = m->shape ? cairn_session_shape(&s, m->shape, (uint64_t)m->seed) :
 		      cairn_session_load(&s, c->model);

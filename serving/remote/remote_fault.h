@@ -81,6 +81,9 @@ enum cairn_remote_fault {
 	FAULT_RUNS_LOST,		/* a job ends after its first run */
 	FAULT_PAGE_NOT_MIRRORED,	/* the last page of a chunk stays in the device's memory */
 	FAULT_VALUES_NOT_MIRRORED,	/* values stay there */
+	/* pulls between devices */
+	FAULT_COPY_OF_BEFORE,		/* the pages of a run are those of the one before, with its sum */
+	FAULT_PAGES_IN_ONE_PLACE,	/* all pages of a run are written to the first one's place */
 	NUM_FAULTS
 };
 

@@ -43,16 +43,22 @@ struct pull_link {
 	struct cairn_transport *t;
 	struct cairn_channel *c;
 	struct cairn_region *region;
+	int on_device;			/* runs come to device_ring */
 	uint64_t taken;			/* runs */
 	uint8_t key[SODIUM_HASH_KEY_BYTES];
-	char *ring;			/* of all epochs, as is the next one */
+	char *ring;			/* of all epochs, as are the next ones */
 	char *copy;			/* of a run's payload: checked here, where no peer can write */
+	/* the same in memory of the device, once a worker has offered a transport of devices */
+	char *device_ring, *device_copy;
+	void *stream;
 };
 
 struct cairn_pull {
 	struct cairn_lead *lead;
 	struct cairn_pull_options opt;
 	const struct sodium *sodium;
+	const struct cairn_impl *impl;
+	int gpu;			/* of the thread that has created it; -1: none */
 	struct cairn_run_shape shape;
 	struct cairn_control_assign assign;
 	float *scales;			/* that follow assign */

@@ -24,19 +24,44 @@
 
 /* ---- set-up ---- */
 
+/* Makes the ring and the copy in the device's memory, of all epochs. */
+static int make_device_ring(struct pull_link *k, size_t bytes)
+{
+	const struct cairn_impl *impl = k->p->impl;
+	void *p;
+
+	if (k->device_ring)
+		return 0;
+	if (!k->stream)
+		CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &k->stream));
+	if (!k->device_copy) {
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_run_slot_bytes(&k->p->shape)));
+		k->device_copy = p;
+	}
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_share_granules(bytes)));
+	k->device_ring = p;
+	return 0;
+}
+
 /* Opens the transport of which the worker has sent an address. */
 static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, struct cairn_pull_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const struct cairn_transport_table *t = cairn_run_transport(theirs->kind);
 	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 
-	if (!t)
-		return cairn_error(EINVAL, "offers a transport that carries no host memory between "
+	if (!t || cairn_run_check(t, k->p->impl))
+		return cairn_error(EINVAL, "offers a transport that carries no memory of this table between "
 				   "processes");
 	k->table = t;
+	k->on_device = cairn_run_on_device(t);
+	if (k->on_device) {
+		o.gpu = CAIRN_GPU_OF_THREAD;
+		CAIRN_TRY(make_device_ring(k, bytes));
+	}
 	CAIRN_TRY(t->open(&o, &k->t));
-	CAIRN_TRY(t->region_register(k->t, k->ring, bytes, CAIRN_MEMORY_HOST, &k->region));
+	CAIRN_TRY(t->region_register(k->t, k->on_device ? k->device_ring : k->ring, bytes,
+				     cairn_run_memory(t), &k->region));
 	CAIRN_TRY(t->channel_create(k->t, &k->c));
 	CAIRN_TRY(t->channel_address(k->c, &blob->channel));
 	return t->region_key(k->region, &blob->ring);
@@ -181,16 +206,41 @@ static int send_notices(struct pull_link *k)
 
 /* ---- runs ---- */
 
-/* Copies the pages of a run from `from` to their places. */
-static void scatter(struct cairn_pull *p, const struct pull_job *job, const struct cairn_run *run,
-		    const char *from)
+/* Copies the pages of a run from the copy of its payload to their places. */
+static int scatter(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
 {
+	struct cairn_pull *p = k->p;
 	const size_t bytes = p->shape.page_bytes;
 	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
 		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
 
-	for (int32_t i = 0; i < run->num_pages; i++)
-		memcpy(to + (size_t)i * p->opt.page_bytes, from + (size_t)i * bytes, bytes);
+	for (int32_t i = 0; i < run->num_pages && !k->on_device; i++)
+		memcpy(to + (size_t)i * p->opt.page_bytes, k->copy + (size_t)i * bytes, bytes);
+	for (int32_t i = 0; i < run->num_pages && k->on_device; i++)
+		CAIRN_TRY(CAIRN_TABLE(p->impl, mem_copy, to + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : (size_t)i) *
+				      p->opt.page_bytes,
+				      k->device_copy + (size_t)i * bytes, bytes, CAIRN_COPY_TO_HOST,
+				      k->stream));
+	return k->on_device ? CAIRN_TABLE(p->impl, stream_sync, k->stream) : 0;
+}
+
+/* Copies the payload from a slot of the ring to where no peer can write, and sets *sum to its checksum. */
+static int copy_payload(struct pull_link *k, const char *slot, size_t bytes, uint64_t *sum)
+{
+	const struct cairn_impl *impl = k->p->impl;
+	const char *from = slot + CAIRN_RUN_HEAD_BYTES;
+
+	if (!k->on_device) {
+		memcpy(k->copy, from, bytes);
+		*sum = cairn_run_hash(k->p->sodium, k->key, k->copy, bytes);
+		return 0;
+	}
+	if (!FAULT(COPY_OF_BEFORE) || !k->taken)
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, k->device_copy, from, bytes, CAIRN_COPY_ON_DEVICE,
+				      k->stream));
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, k->stream));
+	return k->table->sum(k->t, FAULT(COPY_OF_BEFORE) ? from : k->device_copy, bytes,
+			     cairn_run_device_key(k->key), sum);
 }
 
 /*
@@ -250,14 +300,15 @@ static void spoil(struct cairn_pull *p, struct pull_job *job, const char *why)
 	snprintf(p->stats.last_failure, sizeof(p->stats.last_failure), "%s", why);
 }
 
-/* Takes the payload of a run, unless the job is not wanted. Returns whether it is. */
+/* Takes the payload of a run, unless the job is not wanted; sets *taken to whether it is. */
 static int take_payload(struct pull_link *k, struct pull_job *job, const struct cairn_run *run,
-			 const char *slot)
+			const char *slot, int *taken)
 {
 	struct cairn_pull *p = k->p;
 	const size_t bytes = (size_t)run->num_pages * p->shape.page_bytes;
 	const int64_t now = cairn_clock_ns();
 	int wanted, good = 1;
+	uint64_t sum;
 
 	pthread_mutex_lock(&p->lock);
 	if (now > job->lease_ns && !job->is_dropped && !job->failed && !FAULT(LEASE_IGNORED)) {
@@ -267,12 +318,11 @@ static int take_payload(struct pull_link *k, struct pull_job *job, const struct 
 	wanted = (!job->is_dropped && !job->failed) || FAULT(DROPPED_KEPT);
 	pthread_mutex_unlock(&p->lock);
 	if (wanted) {
-		memcpy(k->copy, slot + CAIRN_RUN_HEAD_BYTES, bytes);
-		good = cairn_run_hash(p->sodium, k->key, k->copy, bytes) == run->payload ||
-		       FAULT(CHECKSUM_IGNORED);
+		CAIRN_TRY(copy_payload(k, slot, bytes, &sum));
+		good = sum == run->payload || FAULT(CHECKSUM_IGNORED);
 	}
 	if (wanted && good)
-		scatter(p, job, run, k->copy);
+		CAIRN_TRY(scatter(k, job, run));
 	pthread_mutex_lock(&p->lock);
 	job->at = *run;
 	job->heard_ns = now;
@@ -285,21 +335,29 @@ static int take_payload(struct pull_link *k, struct pull_job *job, const struct 
 	if (!good)
 		spoil(p, job, "a run of its pages has a wrong checksum");
 	pthread_mutex_unlock(&p->lock);
-	return wanted;
+	*taken = wanted;
+	return 0;
 }
 
 static int take_run(struct pull_link *k)
 {
-	const char *slot = k->ring + k->taken % CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
+	const char *slot = (k->on_device ? k->device_ring : k->ring) +
+			   k->taken % CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 	const struct cairn_put credit = { .value = k->taken + 1, .slot = CAIRN_SLOT_CREDITS };
 	struct cairn_run run, next;
 	struct pull_job *job = NULL;
 	int wanted = 1;
 
-	memcpy(&run, slot, sizeof(run));
+	if (k->on_device) {
+		CAIRN_TRY(CAIRN_TABLE(k->p->impl, mem_copy, &run, slot, sizeof(run), CAIRN_COPY_TO_HOST,
+				      k->stream));
+		CAIRN_TRY(CAIRN_TABLE(k->p->impl, stream_sync, k->stream));
+	} else {
+		memcpy(&run, slot, sizeof(run));
+	}
 	CAIRN_TRY(check_head(k, &run, &job, &next));
 	if (run.num_pages)
-		wanted = take_payload(k, job, &run, slot);
+		CAIRN_TRY(take_payload(k, job, &run, slot, &wanted));
 	else
 		end_job(k, job, &run);
 	k->taken++;
@@ -389,6 +447,7 @@ void *pull_link_run(void *arg)
 	struct pull_link *k = arg;
 	struct cairn_pull *p = k->p;
 
+	cairn_transport_use_gpu(p->gpu);
 	while (!atomic_load(&p->stop)) {
 		int ret = cairn_lead_take(p->lead, k->rank, TAKE_MS, &k->epoch), is_set_up;
 
