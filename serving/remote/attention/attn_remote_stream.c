@@ -152,6 +152,11 @@ int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *st
 	return attn_remote_is_lost(r);
 }
 
+void cairn_attn_remote_settled(struct cairn_attn_remote *r, int32_t lane)
+{
+	r->lanes[lane].stream = NULL;
+}
+
 /* ---- of all epochs ---- */
 
 /* Results come from the workers' shares, so all of them agree on the bytes of a lane. */
