@@ -195,6 +195,9 @@ int attn_stream_create(struct cairn_attn_remote *r)
 		ret = CAIRN_TABLE(impl, mem_copy, r->empty, empty, num * sizeof(*empty), CAIRN_COPY_TO_DEVICE,
 				  stream);
 		if (!ret)
+			ret = CAIRN_TABLE(impl, mem_set, r->results, 0, (size_t)r->limits.lanes * at.bytes,
+					  stream);
+		if (!ret)
 			ret = CAIRN_TABLE(impl, stream_sync, stream);
 		impl->stream_destroy(stream);
 	}

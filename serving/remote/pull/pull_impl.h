@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull_impl - shared by pull.c (jobs and pages) and pull_link.c (the thread of a rank) */
+/* pull_impl - shared by pull.c (jobs and pages), pull_link.c (the thread of a rank) and pull_runs.c */
 #ifndef CAIRN_PULL_IMPL_H
 #define CAIRN_PULL_IMPL_H
 
@@ -79,5 +79,11 @@ void pull_free(struct cairn_pull *p, struct pull_job *job);
 
 /* pull_link.c */
 void *pull_link_run(void *link);
+
+/* pull_runs.c */
+/* Returns the oldest job in this state; NULL: there is none. Call with the lock held. */
+struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state);
+/* Takes the next run, whose signal has come, and gives its credit back. */
+int pull_take_run(struct pull_link *k);
 
 #endif

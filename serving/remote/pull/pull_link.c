@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pull_link - the thread of one rank: takes a worker, sends it prompts, and takes its runs (pull.h)
+ * pull_link - the thread of one rank: takes a worker, sends it prompts, and has its runs taken (pull.h)
  *
  * Jobs of a link are sent and end in the order of their numbers, so the runs that arrive are those of the
  * oldest job that was sent.
@@ -19,7 +19,6 @@
 #define IDLE_MS		50		/* without a job, between two looks at the worker */
 #define LOOK_MS		5		/* with a job */
 #define CONNECT_MS	10000
-#define PUT_MS		1000
 #define MAX_BACKOFF	6		/* after workers that did not get ready, the next waits up to 2^6 s */
 
 /* ---- set-up ---- */
@@ -109,24 +108,13 @@ static void tear_down(struct pull_link *k, const char *why)
 
 /* ---- jobs ---- */
 
-/* Returns the oldest job in this state; NULL: there is none. Call with the lock held. */
-static struct pull_job *oldest(struct pull_link *k, enum pull_state state)
-{
-	struct pull_job *best = NULL;
-
-	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
-		if (k->jobs[j].state == state && (!best || k->jobs[j].number < best->number))
-			best = &k->jobs[j];
-	return best;
-}
-
 /* Takes the next queued job. Its ids are then the thread's. Returns 0 if there is none. */
 static int next_job(struct pull_link *k, struct cairn_control_prompt *prompt, int32_t **ids)
 {
 	struct pull_job *job;
 
 	pthread_mutex_lock(&k->p->lock);
-	job = oldest(k, PULL_QUEUED);
+	job = pull_oldest(k, PULL_QUEUED);
 	if (job) {
 		*prompt = (struct cairn_control_prompt){
 			.job = job->number, .first = job->first * k->p->opt.page_size,
@@ -204,168 +192,6 @@ static int send_notices(struct pull_link *k)
 	return 0;
 }
 
-/* ---- runs ---- */
-
-/* Copies the pages of a run from the copy of its payload to their places. */
-static int scatter(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
-{
-	struct cairn_pull *p = k->p;
-	const size_t bytes = p->shape.page_bytes;
-	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
-		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
-
-	for (int32_t i = 0; i < run->num_pages && !k->on_device; i++)
-		memcpy(to + (size_t)i * p->opt.page_bytes, k->copy + (size_t)i * bytes, bytes);
-	for (int32_t i = 0; i < run->num_pages && k->on_device; i++)
-		CAIRN_TRY(CAIRN_TABLE(p->impl, mem_copy, to + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : (size_t)i) *
-				      p->opt.page_bytes,
-				      k->device_copy + (size_t)i * bytes, bytes, CAIRN_COPY_TO_HOST,
-				      k->stream));
-	return k->on_device ? CAIRN_TABLE(p->impl, stream_sync, k->stream) : 0;
-}
-
-/* Copies the payload from a slot of the ring to where no peer can write, and sets *sum to its checksum. */
-static int copy_payload(struct pull_link *k, const char *slot, size_t bytes, uint64_t *sum)
-{
-	const struct cairn_impl *impl = k->p->impl;
-	const char *from = slot + CAIRN_RUN_HEAD_BYTES;
-
-	if (!k->on_device) {
-		memcpy(k->copy, from, bytes);
-		*sum = cairn_run_hash(k->p->sodium, k->key, k->copy, bytes);
-		return 0;
-	}
-	if (!FAULT(COPY_OF_BEFORE) || !k->taken)
-		CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, k->device_copy, from, bytes, CAIRN_COPY_ON_DEVICE,
-				      k->stream));
-	CAIRN_TRY(CAIRN_TABLE(impl, stream_sync, k->stream));
-	return k->table->sum(k->t, FAULT(COPY_OF_BEFORE) ? from : k->device_copy, bytes,
-			     cairn_run_device_key(k->key), sum);
-}
-
-/*
- * Checks that a head is good and the next one of its job. Returns an error if not: the ring then cannot be
- * trusted any more. *job: whose it is; *next: the run that it must be.
- */
-static int check_head(struct pull_link *k, const struct cairn_run *run, struct pull_job **job,
-		      struct cairn_run *next)
-{
-	struct cairn_pull *p = k->p;
-	int more;
-
-	if (run->sum != cairn_run_sum(p->sodium, k->key, run) || run->epoch != k->epoch) {
-		pthread_mutex_lock(&p->lock);
-		p->stats.checksum_errors++;
-		pthread_mutex_unlock(&p->lock);
-		return cairn_error(EIO, "sends run %llu with a head that is not its own",
-				   (unsigned long long)k->taken);
-	}
-	pthread_mutex_lock(&p->lock);
-	*job = oldest(k, PULL_SENT);
-	pthread_mutex_unlock(&p->lock);
-	if (!*job || run->job != (*job)->number)
-		return cairn_error(EINVAL, "sends a run of job %llu out of turn",
-				   (unsigned long long)run->job);
-	*next = (*job)->at;
-	more = cairn_run_next(&p->shape, (*job)->first, (*job)->end, next);
-	if (!run->num_pages)		/* the end of the job */
-		return more && !run->error && !FAULT(END_TOO_EARLY) ?
-		       cairn_error(EINVAL, "ends job %llu before layer %d, page %d",
-				   (unsigned long long)run->job, next->layer, next->page) : 0;
-	return more && run->layer == next->layer && run->side == next->side && run->page == next->page &&
-	       run->num_pages == next->num_pages ? 0 :
-	       cairn_error(EINVAL, "sends layer %d, page %d of job %llu out of order", run->layer, run->page,
-			   (unsigned long long)run->job);
-}
-
-/* Ends a job because of its last run, or because it cannot be completed any more. */
-static void end_job(struct pull_link *k, struct pull_job *job, const struct cairn_run *run)
-{
-	struct cairn_pull *p = k->p;
-	char why[sizeof(p->stats.last_failure)] = "";
-
-	pthread_mutex_lock(&p->lock);
-	if (job->failed)
-		snprintf(why, sizeof(why), "%s", p->stats.last_failure);
-	else if (run->error)
-		snprintf(why, sizeof(why), "the worker has given it up: %s", strerror((int)run->error));
-	pull_end(p, job, *why ? why : NULL);
-	pthread_mutex_unlock(&p->lock);
-}
-
-/* The job's pages do not count any more; its worker has still to end it. Call with the lock held. */
-static void spoil(struct cairn_pull *p, struct pull_job *job, const char *why)
-{
-	job->failed = 1;
-	snprintf(p->stats.last_failure, sizeof(p->stats.last_failure), "%s", why);
-}
-
-/* Takes the payload of a run, unless the job is not wanted; sets *taken to whether it is. */
-static int take_payload(struct pull_link *k, struct pull_job *job, const struct cairn_run *run,
-			const char *slot, int *taken)
-{
-	struct cairn_pull *p = k->p;
-	const size_t bytes = (size_t)run->num_pages * p->shape.page_bytes;
-	const int64_t now = cairn_clock_ns();
-	int wanted, good = 1;
-	uint64_t sum;
-
-	pthread_mutex_lock(&p->lock);
-	if (now > job->lease_ns && !job->is_dropped && !job->failed && !FAULT(LEASE_IGNORED)) {
-		p->stats.leases_ended++;
-		spoil(p, job, "its lease has ended");
-	}
-	wanted = (!job->is_dropped && !job->failed) || FAULT(DROPPED_KEPT);
-	pthread_mutex_unlock(&p->lock);
-	if (wanted) {
-		CAIRN_TRY(copy_payload(k, slot, bytes, &sum));
-		good = sum == run->payload || FAULT(CHECKSUM_IGNORED);
-	}
-	if (wanted && good)
-		CAIRN_TRY(scatter(k, job, run));
-	pthread_mutex_lock(&p->lock);
-	job->at = *run;
-	job->heard_ns = now;
-	p->stats.stale_runs += !wanted;
-	p->stats.checksum_errors += !good;
-	p->stats.runs += wanted && good;
-	p->stats.bytes += wanted && good ? (int64_t)bytes : 0;
-	if (wanted && good && run->layer == p->shape.num_layers - 1 && run->side == p->shape.sides - 1)
-		p->stats.pages += run->num_pages;
-	if (!good)
-		spoil(p, job, "a run of its pages has a wrong checksum");
-	pthread_mutex_unlock(&p->lock);
-	*taken = wanted;
-	return 0;
-}
-
-static int take_run(struct pull_link *k)
-{
-	const char *slot = (k->on_device ? k->device_ring : k->ring) +
-			   k->taken % CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
-	const struct cairn_put credit = { .value = k->taken + 1, .slot = CAIRN_SLOT_CREDITS };
-	struct cairn_run run, next;
-	struct pull_job *job = NULL;
-	int wanted = 1;
-
-	if (k->on_device) {
-		CAIRN_TRY(CAIRN_TABLE(k->p->impl, mem_copy, &run, slot, sizeof(run), CAIRN_COPY_TO_HOST,
-				      k->stream));
-		CAIRN_TRY(CAIRN_TABLE(k->p->impl, stream_sync, k->stream));
-	} else {
-		memcpy(&run, slot, sizeof(run));
-	}
-	CAIRN_TRY(check_head(k, &run, &job, &next));
-	if (run.num_pages)
-		CAIRN_TRY(take_payload(k, job, &run, slot, &wanted));
-	else
-		end_job(k, job, &run);
-	k->taken++;
-	if (FAULT(CREDIT_LEAK) && !wanted)
-		return 0;
-	return k->table->put(k->c, &credit, PUT_MS);
-}
-
 /* Returns an error if the worker has not sent anything of its oldest job for too long. */
 static int check_quiet(struct pull_link *k)
 {
@@ -374,7 +200,7 @@ static int check_quiet(struct pull_link *k)
 	int64_t quiet;
 
 	pthread_mutex_lock(&k->p->lock);
-	job = oldest(k, PULL_SENT);
+	job = pull_oldest(k, PULL_SENT);
 	quiet = job ? now - job->heard_ns : 0;
 	pthread_mutex_unlock(&k->p->lock);
 	return quiet > CAIRN_PULL_QUIET_MS * 1000000ll ?
@@ -398,10 +224,10 @@ static int has_job(struct pull_link *k)
 	int has;
 
 	pthread_mutex_lock(&k->p->lock);
-	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	has = pull_oldest(k, PULL_SENT) || pull_oldest(k, PULL_QUEUED);
 	if (!has && !atomic_load(&k->p->stop))
 		pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
-	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	has = pull_oldest(k, PULL_SENT) || pull_oldest(k, PULL_QUEUED);
 	pthread_mutex_unlock(&k->p->lock);
 	return has;
 }
@@ -419,7 +245,7 @@ static int serve(struct pull_link *k)
 		CAIRN_TRY(send_notices(k));
 		ret = k->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
 		if (!ret)
-			ret = take_run(k);
+			ret = pull_take_run(k);
 		else if (ret == -ETIMEDOUT)
 			ret = check_quiet(k);
 	}
