@@ -253,6 +253,7 @@ void transport_close(struct cairn_transport *t)
 		transport_release(t->regions);
 	if (t->ops->stop)
 		t->ops->stop(t);
+	transport_sum_forget(t);
 	pthread_mutex_destroy(&t->lock);
 	free(t);
 }

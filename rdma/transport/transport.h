@@ -229,6 +229,12 @@ struct cairn_transport_table {
 			   void *stream);
 	int (*stream_error)(struct cairn_channel *c);
 	int (*stream_stop)(struct cairn_channel *c);
+	/*
+	 * Sets *sum to a sum of memory under a key, on the GPU if the transport has one: bytes that differ in
+	 * value or place give another sum, but for one key in 2^64 or so. It is equal for all back ends. addr
+	 * is a multiple of 8. Waits. One thread at a time calls it for a transport.
+	 */
+	int (*sum)(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key, uint64_t *sum);
 };
 
 /*
@@ -238,6 +244,9 @@ struct cairn_transport_table {
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);
 int cairn_transport_gpus(void);		/* CUDA devices that this process sees */
+/* The calling thread's current CUDA device, and how to make it that of another thread. -1: none; nothing. */
+int cairn_transport_gpu(void);
+void cairn_transport_use_gpu(int gpu);
 
 #ifdef __cplusplus
 }

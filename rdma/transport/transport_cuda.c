@@ -60,6 +60,16 @@ int cairn_transport_gpus(void)
 	return 0;
 }
 
+int cairn_transport_gpu(void)
+{
+	return -1;
+}
+
+void cairn_transport_use_gpu(int gpu)
+{
+	(void)gpu;
+}
+
 #else
 
 #include <cuda.h>
@@ -74,6 +84,19 @@ int cairn_transport_gpus(void)
 		count = 0;
 	cudaGetLastError();
 	return count;
+}
+
+int cairn_transport_gpu(void)
+{
+	int gpu;
+
+	return cairn_transport_gpus() && cudaGetDevice(&gpu) == cudaSuccess ? gpu : -1;
+}
+
+void cairn_transport_use_gpu(int gpu)
+{
+	if (gpu >= 0)
+		cudaSetDevice(gpu);
 }
 
 int transport_enter_gpu(int gpu, int *previous)

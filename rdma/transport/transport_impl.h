@@ -96,6 +96,7 @@ int transport_open(const struct transport_ops *ops, const struct cairn_transport
 	.region_device = transport_region_device, .remote_device = transport_remote_device,	\
 	.stream_put = transport_stream_put, .stream_wait = transport_stream_wait,	\
 	.stream_error = transport_stream_error, .stream_stop = transport_stream_stop,	\
+	.sum = transport_sum,							\
 }
 
 struct cairn_transport {
@@ -106,6 +107,7 @@ struct cairn_transport {
 	struct cairn_region *regions;
 	struct cairn_remote *remotes;
 	uint32_t num_created;
+	uint64_t *partial;				/* sums of CTAs (transport_stream.c), or NULL */
 };
 
 void transport_close(struct cairn_transport *t);
@@ -136,6 +138,8 @@ int transport_stream_wait(struct cairn_channel *c, uint32_t slot, uint64_t value
 			  void *stream);
 int transport_stream_error(struct cairn_channel *c);
 int transport_stream_stop(struct cairn_channel *c);
+int transport_sum(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key, uint64_t *sum);
+void transport_sum_forget(struct cairn_transport *t);
 void transport_stream_forget(struct cairn_channel *c);	/* frees what puts have left */
 
 /* Records an error if it is the channel's first; any thread may call it. "channel 3 to PEER: " precedes

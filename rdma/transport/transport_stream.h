@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* transport_stream - the kernels of rdma/transport_stream: a put of rows, and a wait of one CTA */
+/* transport_stream - the kernels of rdma/transport_stream: a put of rows, a wait of one CTA, and a sum */
 #ifndef CAIRN_TRANSPORT_STREAM_H
 #define CAIRN_TRANSPORT_STREAM_H
 
@@ -19,10 +19,34 @@ struct transport_stream_args {
 	uint32_t slot;
 };
 
+#ifdef __CUDACC__
+#define TRANSPORT_SUM_FN static __host__ __device__ __forceinline__
+#else
+#define TRANSPORT_SUM_FN static inline
+#endif
+
+/* The finaliser of splitmix64: each bit of the result depends on all bits of z. */
+TRANSPORT_SUM_FN uint64_t transport_mix(uint64_t z)
+{
+	z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
+	z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
+	return z ^ (z >> 31);
+}
+
+/* What word i of a memory adds to its sum; the last word is filled up with zeros. */
+TRANSPORT_SUM_FN uint64_t transport_sum_word(uint64_t word, uint64_t i, uint64_t key)
+{
+	return transport_mix(word ^ transport_mix(key + (i + 1) * 0x9e3779b97f4a7c15u));
+}
+
+#define TRANSPORT_SUM_CTAS	64
+
 #ifdef __cplusplus
 extern "C" {
 #endif
 
+/* Sets partial[i] to the sum of CTA i, of TRANSPORT_SUM_CTAS. Waits. bytes: a multiple of 8 */
+int transport_stream_sum(int gpu, const void *addr, uint64_t bytes, uint64_t key, uint64_t *partial);
 /* Loads the kernels on the current device: one that is loaded at its first launch may wait for running ones,
  * which may be waits. */
 int transport_stream_load(void);

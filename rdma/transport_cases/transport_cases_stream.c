@@ -8,11 +8,14 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdlib.h>
 #include <string.h>
 
 #ifdef CONFIG_CUDA
 #include <cuda_runtime_api.h>
 #endif
+
+#include "rdma/transport/transport_stream.h"
 
 #define HALF	(512u << 10)
 
@@ -72,6 +75,36 @@ static struct cairn_stream_rows draw_rows(struct end *e, uint64_t from, uint64_t
 	return r;
 }
 
+/* The back end's sum is that of the same bytes, and one changed byte changes it. */
+static void check_sum(struct end *e)
+{
+	const uint64_t bytes = 4093;
+	uint64_t sums[2] = { 0 }, wants[2];
+	uint8_t *copy = malloc(bytes);
+
+	end_fill(e, 0, bytes, 9);
+	for (int i = 0; i < 2 && WANT(e, copy != NULL); i++) {
+		uint64_t word, all = 0;
+
+		end_read(e, 0, copy, bytes);
+		if (i)
+			end_write(e, 4000, &(uint8_t){ (uint8_t)~copy[4000] }, 1);
+		if (i)
+			copy[4000] = (uint8_t)~copy[4000];
+		for (uint64_t k = 0; k * 8 < bytes; k++) {
+			word = 0;
+			memcpy(&word, copy + 8 * k, bytes - 8 * k < 8 ? bytes - 8 * k : 8);
+			all += transport_sum_word(word, k, 77);
+		}
+		wants[i] = transport_mix(all ^ bytes);
+		WANT(e, !e->table->sum(e->t, e->buf, bytes, 77, &sums[i]));
+		WANT(e, sums[i] == wants[i]);
+	}
+	WANT(e, sums[0] != sums[1]);
+	WANT(e, e->table->sum(e->t, e->buf + 4, 8, 77, &sums[0]) == -EINVAL);
+	free(copy);
+}
+
 /* Rows of any size and distance, in two blocks; the word arrives with the signal. */
 static void stream_rows(struct end *e)
 {
@@ -120,6 +153,7 @@ static void stream_rows(struct end *e)
 		settle(e, stream);
 	}
 	WANT(e, !e->table->stream_error(e->c[0]));
+	check_sum(e);
 	end_stream(e, stream);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_stream.c - puts and waits in the order of a stream, for every back end (transport.h)
+ * transport_stream.c - puts and waits in the order of a stream, and sums, for every back end (transport.h)
  *
  * With a GPU they are kernels of transport_stream.cu, for back ends whose peers' memory kernels can write.
  * Without one they are host puts and waits: rows are gathered in memory of the channel first, because a put
@@ -105,7 +105,41 @@ static int enqueue_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, 
 	return transport_stream_launch_wait(&a, stream);
 }
 
+static int sum_words(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key,
+		     uint64_t *sum)
+{
+	const size_t room = TRANSPORT_SUM_CTAS * sizeof(*t->partial);
+
+	if (!t->partial)
+		CAIRN_TRY(transport_host_alloc(t->options.gpu, room, (void **)&t->partial));
+	CAIRN_TRY(transport_stream_sum(t->options.gpu, addr, bytes, key, t->partial));
+	for (int i = 0; i < TRANSPORT_SUM_CTAS; i++)
+		*sum += t->partial[i];
+	return 0;
+}
+
+static int last_bytes(const struct cairn_transport *t, uint64_t *word, const void *from, uint64_t bytes)
+{
+	return transport_device_copy(t->options.gpu, word, from, bytes);
+}
+
 #else
+
+static int sum_words(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key,
+		     uint64_t *sum)
+{
+	(void)addr;
+	(void)bytes;
+	(void)key;
+	(void)sum;
+	return cairn_error(EOPNOTSUPP, "transport %s: this build has no CUDA", t->ops->name);
+}
+
+static int last_bytes(const struct cairn_transport *t, uint64_t *word, const void *from, uint64_t bytes)
+{
+	(void)word;
+	return sum_words((struct cairn_transport *)t, from, bytes, 0, NULL);
+}
 
 static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream)
 {
@@ -240,4 +274,37 @@ int transport_stream_stop(struct cairn_channel *c)
 	CAIRN_TRY(transport_usable(c, "stream_stop"));
 	transport_fail(c, ECANCELED, "its streams were stopped");
 	return c->t->options.gpu >= 0 && c->t->ops->stream_stop ? c->t->ops->stream_stop(c) : 0;
+}
+
+int transport_sum(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key, uint64_t *sum)
+{
+	const uint64_t num = bytes / 8, left = bytes % 8;
+	const char *at = addr;
+	uint64_t word = 0, all = 0;
+
+	if (!t || !addr || !sum || (uintptr_t)addr % 8)
+		return cairn_error(EINVAL, "sum: %s", t && addr && sum ? "addr is not a multiple of 8" :
+				   "null pointer");
+	if (t->options.gpu >= 0 && num)
+		CAIRN_TRY(sum_words(t, addr, 8 * num, key, &all));
+	for (uint64_t i = 0; t->options.gpu < 0 && i < num; i++) {
+		memcpy(&word, at + 8 * i, 8);
+		all += transport_sum_word(word, i, key);
+	}
+	word = 0;
+	if (left && t->options.gpu >= 0)
+		CAIRN_TRY(last_bytes(t, &word, at + 8 * num, left));
+	else if (left)
+		memcpy(&word, at + 8 * num, left);
+	if (left)
+		all += transport_sum_word(word, num, key);
+	*sum = transport_mix(all ^ bytes);
+	return 0;
+}
+
+void transport_sum_forget(struct cairn_transport *t)
+{
+	if (t->partial)
+		transport_host_free(t->options.gpu, t->partial, 0);
+	t->partial = NULL;
 }

@@ -8,7 +8,9 @@
  * wait   One thread polls the slot (transport_wait). If it fails, it sets the channel's state, so that later
  *        puts and waits end at once, and leaves error number and slot in host memory.
  *
- * barriers   put: two
+ * sum    Each thread adds up what its words give, each CTA what its threads have (transport_sum_word).
+ *
+ * barriers   put: two; sum: two
  *
  * Floor: a put takes the launch, one crossing of the link for the payload and one for the signal.
  */
@@ -90,9 +92,43 @@ __global__ void transport_stream_wait_kernel(const __grid_constant__ struct tran
 	*(volatile uint64_t *)&a.c.failed->value = (uint64_t)error;
 }
 
+__global__ void __launch_bounds__(THREADS)
+transport_sum_kernel(const uint64_t *words, uint64_t num, uint64_t key, uint64_t *partial)
+{
+	__shared__ unsigned long long s_sum;
+	uint64_t sum = 0;
+
+	if (!threadIdx.x)
+		s_sum = 0;
+	__syncthreads();
+	for (uint64_t i = blockIdx.x * THREADS + threadIdx.x; i < num; i += TRANSPORT_SUM_CTAS * THREADS)
+		sum += transport_sum_word(words[i], i, key);
+	atomicAdd(&s_sum, (unsigned long long)sum);
+	__syncthreads();
+	if (!threadIdx.x)
+		partial[blockIdx.x] = s_sum;
+}
+
+extern "C" int transport_stream_sum(int gpu, const void *addr, uint64_t bytes, uint64_t key,
+				    uint64_t *partial)
+{
+	struct cairn_launch launch = {
+		.grid = { TRANSPORT_SUM_CTAS }, .block = { THREADS }, .stream = cudaStreamPerThread,
+	};
+	uint64_t num = bytes / 8;
+	void *params[] = { (void *)&addr, &num, &key, &partial };
+
+	CAIRN_CUDA(cudaSetDevice(gpu));
+	CAIRN_TRY(cairn_launch((const void *)transport_sum_kernel, &launch, params));
+	CAIRN_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
+	return 0;
+}
+
 extern "C" int transport_stream_load(void)
 {
 	struct cudaFuncAttributes attributes;
+
+	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_sum_kernel));
 
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_put_kernel));
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_wait_kernel));

@@ -37,8 +37,8 @@ struct cairn_member_command {
 	"                        needed unless the lead is on this machine\n" \
 	"  --impl NAME|PATH      the lead's table; auto: as cairn serve chooses (cpu)\n" \
 	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers;\n" \
-	"                        nvlink for attention workers on a GPU. The lead takes the same (tcp; for\n" \
-	"                        attention workers on a GPU nvlink)\n" \
+	"                        nvlink between GPUs of a host. The lead takes the same (tcp; nvlink for\n" \
+	"                        attention workers on a GPU)\n" \
 	"  --address ADDRESS     with tcp: numeric address of this machine at which the lead can reach it\n" \
 	"                        (that by which it reaches the lead)\n"
 #define CAIRN_MEMBER_USAGE_END \

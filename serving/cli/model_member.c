@@ -9,6 +9,7 @@
 #include "serving/remote/member/model_digest.h"
 #include "serving/remote/models/model_worker.h"
 #include "serving/remote/prefill/prefill_worker.h"
+#include "serving/remote/pull/run.h"
 
 #define MODEL_USAGE \
 	"  --model DIR           the checkpoint (the embedded model)\n" \
@@ -62,6 +63,11 @@ static int work(enum cairn_member_role role, const struct cairn_member_command *
 	uint64_t weights = 0;
 	int ret = cairn_session_start(&s, c->impl, 0);
 
+	if (!ret && role == CAIRN_MEMBER_PREFILL && c->o.transport) {
+		ret = cairn_run_check(cairn_run_transport(c->o.transport), &s.impl);
+		if (ret)
+			cairn_error_prefix(ret, "--transport");
+	}
 	s.weights = (enum cairn_weights)m->weights;
 	s.kv = (enum cairn_kv_form)m->kv;
 	s.without_text = 1;

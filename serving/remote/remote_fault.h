@@ -86,6 +86,9 @@ enum cairn_remote_fault {
 	FAULT_STAGE_LAYERS_FROM_0,	/* all stages write their layers where the first one does */
 	FAULT_CHUNK_IS_PASS,		/* a chunk of a layer is taken for all of the pass */
 	FAULT_CLEARED_NOT,		/* a job counts what the one before it had */
+	/* pulls between devices */
+	FAULT_COPY_OF_BEFORE,		/* the pages of a run are those of the one before, with its sum */
+	FAULT_PAGES_IN_ONE_PLACE,	/* all pages of a run are written to the first one's place */
 	NUM_FAULTS
 };
 

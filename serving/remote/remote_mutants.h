@@ -32,6 +32,7 @@
 #define attn_stream_end				mutant_stream_end
 #define attn_stream_watch			mutant_stream_watch
 #define cairn_attn_remote_finish		mutant_attn_remote_finish
+#define cairn_attn_remote_settled		mutant_attn_remote_settled
 #define cairn_share_results			mutant_share_results
 #define cairn_transport_get			mutant_transport_get	/* remote_mutants_test.c */
 #define cairn_attn_remote_begin			mutant_attn_remote_begin

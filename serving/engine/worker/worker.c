@@ -271,6 +271,8 @@ void cairn_worker_destroy(struct cairn_worker *w)
 		return;
 	if (w->stream)
 		w->impl->stream_sync(w->stream);
+	if (w->remote)
+		cairn_attn_remote_settled(w->remote, w->opt.lane);
 	worker_drop_graphs(w);
 	worker_treat_destroy(w);
 	worker_mask_destroy(w);

@@ -78,6 +78,8 @@ const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r
  * calls of the link wait.
  */
 int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *stream);
+/* Says that the stream of the lane's pass is empty, and will be destroyed. */
+void cairn_attn_remote_settled(struct cairn_attn_remote *r, int32_t lane);
 int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
 /* Begins a new epoch; tries again while workers are lost, but a few times at most. */
 int cairn_attn_remote_restart(struct cairn_attn_remote *r);

@@ -152,6 +152,11 @@ int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *st
 	return attn_remote_is_lost(r);
 }
 
+void cairn_attn_remote_settled(struct cairn_attn_remote *r, int32_t lane)
+{
+	r->lanes[lane].stream = NULL;
+}
+
 /* ---- of all epochs ---- */
 
 /* Results come from the workers' shares, so all of them agree on the bytes of a lane. */
@@ -189,6 +194,9 @@ int attn_stream_create(struct cairn_attn_remote *r)
 	if (!ret) {
 		ret = CAIRN_TABLE(impl, mem_copy, r->empty, empty, num * sizeof(*empty), CAIRN_COPY_TO_DEVICE,
 				  stream);
+		if (!ret)
+			ret = CAIRN_TABLE(impl, mem_set, r->results, 0, (size_t)r->limits.lanes * at.bytes,
+					  stream);
 		if (!ret)
 			ret = CAIRN_TABLE(impl, stream_sync, stream);
 		impl->stream_destroy(stream);

@@ -142,9 +142,9 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, r, 0);
 		if (!ret)
 			ret = time_passes(&sides[0], r, &us[1]);
+		cairn_attn_remote_destroy(r);		/* ends what is under way */
 		close_side(&sides[0]);
 	}
-	cairn_attn_remote_destroy(r);
 	return ret;
 }
 

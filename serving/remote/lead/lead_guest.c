@@ -51,8 +51,9 @@ static int check_join(const struct cairn_lead *l, const struct cairn_control_joi
 
 	for (int i = 0; cairn_transport_get(i); i++) {
 		const struct cairn_transport_table *t = cairn_transport_get(i);
-		int serves = j->role == CAIRN_MEMBER_PREFILL ? (t->features & needs) == needs :
-			     !strcmp(t->name, "tcp") || !strcmp(t->name, "nvlink");
+		int serves = !strcmp(t->name, "nvlink") || (j->role == CAIRN_MEMBER_PREFILL ?
+							    (t->features & needs) == needs :
+							    !strcmp(t->name, "tcp"));
 
 		has |= serves ? 1u << i : 0;
 	}

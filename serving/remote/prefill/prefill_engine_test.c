@@ -20,6 +20,7 @@
 #include "serving/remote/lead/lead.h"
 #include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_worker.h"
+#include "serving/remote/pull/run.h"
 
 #define JOBS	16
 #define ANSWERS	3
@@ -37,6 +38,9 @@ struct helper {
 	pthread_t thread;
 	struct cairn_prefill_worker_options o;
 };
+
+/* The table is cpu's, but acts as a device's, and tcp as a transport of devices. */
+static int acts_as_device;
 
 static struct helpers {
 	struct cairn_lead *lead;
@@ -66,33 +70,40 @@ static void add_helper(struct cairn_model *m)
 }
 
 /*
- * Opens a lead with two workers, or on a device one, in a process of its own. dir: the model's. Returns 0 if
- * there is none.
+ * Opens a lead with two workers, or on a device one, in a process of its own. dir: the model's. transport:
+ * that of a process; NULL: tcp. Returns 0 if there is none.
  */
-static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char *dir)
+static int open_helpers(struct cairn_test *t, struct cairn_model *m, const char *dir, const char *transport)
 {
-	static const char *options[7];		/* the lead reads them as long as it starts workers */
+	static const char *options[9];		/* the lead reads them as long as it starts workers */
 	static char path[PATH_MAX], model[PATH_MAX];
-	const int starts = on_device(m->impl) || helpers.stages;
+	const int starts = (on_device(m->impl) && !acts_as_device) || helpers.stages;
 	struct cairn_lead_options o = {
 		.prefill = starts ? 1 : 2, .table = m->impl->name, .beat_ms = 20000,
 		.listen = starts ? NULL : "127.0.0.1:0", .impl = starts ? path : NULL,
 		.model_options = options,
 	};
 	static char stages[8];
-	int ret;
+	int ret, n = 2;
 
 	snprintf(path, sizeof(path), "%s", m->impl->name);
 	snprintf(model, sizeof(model), "%s", dir);
 	options[0] = "--model";
 	options[1] = model;
-	snprintf(stages, sizeof(stages), "%d", helpers.stages);
-	options[2] = helpers.stages ? "--pp" : NULL;
-	options[3] = stages;
-	options[4] = "--pp-chunk";
-	options[5] = "8";
-	/* the digests of stages must make that of the whole */
-	EXPECT(t, !helpers.stages || !cairn_model_digest(m, &o.weights));
+	if (helpers.stages) {
+		snprintf(stages, sizeof(stages), "%d", helpers.stages);
+		options[n++] = "--pp";
+		options[n++] = stages;
+		options[n++] = "--pp-chunk";
+		options[n++] = "8";
+		/* the digests of stages must make that of the whole */
+		EXPECT(t, !cairn_model_digest(m, &o.weights));
+	}
+	if (transport) {
+		options[n++] = "--transport";
+		options[n++] = transport;
+	}
+	options[n] = NULL;
 	if (!strcmp(m->impl->name, "late") && !EXPECT(t, cairn_beside("late_plugin.so", path, sizeof(path))))
 		return 0;
 	ret = cairn_lead_create(&helpers.lead, &o);
@@ -269,7 +280,7 @@ static int open_any(struct cairn_test *t, const char *table, const char *model, 
 
 /* lose: workers are lost; 1: by the test, again and again */
 static void same_model(struct cairn_test *t, const char *table, const char *model, enum cairn_kv_form kv,
-		       int pages, int lose)
+		       int pages, int lose, const char *transport)
 {
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_options opt = {
@@ -287,7 +298,9 @@ static void same_model(struct cairn_test *t, const char *table, const char *mode
 	memcpy(got->prompts, want->prompts, sizeof(got->prompts));
 	got->lose = lose == 1;
 	opt.num_pages = pages;
-	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m, g.dir)) {
+	if (acts_as_device)
+		impl.flags &= ~CAIRN_IMPL_HOST_MEM;
+	if (!run_all(t, want, m, &opt, &stats) && open_helpers(t, m, g.dir, transport)) {
 		opt.prefill = helpers.lead;
 		run_all(t, got, m, &opt, &stats);
 		close_helpers();
@@ -321,40 +334,52 @@ static const int is_slow;
 
 static void same_answers(struct cairn_test *t)
 {
-	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 0);
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 0, NULL);
 	if (is_slow)
 		return;
-	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_FP8, 200, 0);
-	same_model(t, "cpu", "mistral_tiny", CAIRN_KV_PLAIN, 100, 0);		/* windows; pages are short */
-	same_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0);		/* 3 layers */
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_FP8, 200, 0, NULL);
+	same_model(t, "cpu", "mistral_tiny", CAIRN_KV_PLAIN, 100, 0, NULL);	/* windows; pages are short */
+	same_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0, NULL);		/* 3 layers */
 }
 
 /* The worker copies layers from its device's memory; the pages that come go to the device's memory here. */
 static void same_on_device(struct cairn_test *t)
 {
-	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0);
+	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0, NULL);
+}
+
+/* Runs go from the worker's device memory to a ring in the server's, whose sums are the transport's. */
+static void same_between_devices(struct cairn_test *t)
+{
+	acts_as_device = 1;
+	cairn_run_as_device = "tcp";
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 0, NULL);
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 60, 1, NULL);
+	cairn_run_as_device = "";
+	acts_as_device = 0;
 }
 
 /* One worker is two processes, and a prompt passes through them in chunks. */
 static void same_in_stages(struct cairn_test *t)
 {
 	helpers.stages = 2;
-	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 0);
+	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 0, NULL);
 	helpers.kills = 1;
-	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 2);
+	same_model(t, "cpu", "embedded", CAIRN_KV_PLAIN, 200, 2, NULL);
 	helpers.stages = helpers.kills = 0;
 }
 
 static void same_on_cuda(struct cairn_test *t)
 {
-	same_model(t, "cuda", "embedded", CAIRN_KV_PLAIN, 200, 0);
+	same_model(t, "cuda", "embedded", CAIRN_KV_PLAIN, 200, 0, NULL);
+	same_model(t, "cuda", "embedded", CAIRN_KV_PLAIN, 200, 0, "nvlink");
 }
 
 static void with_losses(struct cairn_test *t)
 {
-	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 60, 1);
+	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 60, 1, NULL);
 	if (!is_slow)
-		same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 1);
+		same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 1, NULL);
 }
 
 static void refused(struct cairn_test *t)
@@ -380,7 +405,7 @@ static void refused(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "same_on_device", same_on_device },
-	{ "same_in_stages", same_in_stages },
+	{ "same_in_stages", same_in_stages }, { "same_between_devices", same_between_devices },
 	{ "same_on_cuda", same_on_cuda }, { "with_losses", with_losses }, { "refused", refused },
 };
 

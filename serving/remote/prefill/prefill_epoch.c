@@ -19,14 +19,13 @@ static int open_transport(struct cairn_prefill_epoch *e, struct cairn_pull_blob 
 	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const size_t bytes = (size_t)e->a.num_layers * e->kv->layer_bytes;
 
-	e->table = cairn_run_transport(e->transport);
-	if (!e->table)
-		return cairn_error(EOPNOTSUPP, "transport %s: carries no host memory between processes",
-				   e->transport);
+	if (e->on_device)
+		o.gpu = CAIRN_GPU_OF_THREAD;
 	if (!strcmp(e->transport, "tcp"))
 		o.device = e->address;
 	CAIRN_TRY(e->table->open(&o, &e->t));
-	CAIRN_TRY(e->table->region_register(e->t, e->base, bytes, CAIRN_MEMORY_HOST, &e->kv_region));
+	CAIRN_TRY(e->table->region_register(e->t, e->base, bytes, cairn_run_memory(e->table),
+					    &e->kv_region));
 	e->heads = calloc(CAIRN_RUN_RING, CAIRN_RUN_HEAD_BYTES);
 	if (!e->heads)
 		return cairn_error(ENOMEM, "no memory for the heads of runs");
@@ -42,7 +41,7 @@ static int make_mirror(struct cairn_prefill_epoch *e)
 	void *p;
 
 	e->base = e->group ? cairn_prefill_group_base(e->group) : e->kv->base;
-	if (e->group || impl->flags & CAIRN_IMPL_HOST_MEM)
+	if (e->group || impl->flags & CAIRN_IMPL_HOST_MEM || e->on_device)
 		return 0;
 	if (!impl->host_alloc || !impl->host_free)
 		return cairn_error(EOPNOTSUPP, "%s: prefill workers need host_alloc", impl->name);
@@ -59,6 +58,15 @@ static int make_worker(struct cairn_prefill_epoch *e)
 		.decode = CAIRN_DECODE_UNFUSED,
 	};
 
+	e->table = cairn_run_transport(e->transport);
+	if (!e->table)
+		return cairn_error(EOPNOTSUPP, "transport %s: carries no runs between processes",
+				   e->transport);
+	CAIRN_TRY(cairn_run_check(e->table, e->model->impl));
+	e->on_device = cairn_run_on_device(e->table);
+	if (e->group && e->on_device)
+		return cairn_error(EOPNOTSUPP, "%s: the stages of a worker put their keys and values in host "
+				   "memory, which it does not carry; tcp does", e->table->name);
 	e->job_pages = e->a.num_pages / CAIRN_PULL_JOBS;
 	e->page_list = calloc((size_t)e->job_pages + 1, sizeof(*e->page_list));
 	if (!e->page_list)

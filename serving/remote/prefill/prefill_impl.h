@@ -34,7 +34,7 @@ struct cairn_prefill_epoch {
 	const struct cairn_kv_store *kv;
 	/*
 	 * Where runs are sent from, laid out like the cache: the cache itself, or a copy of it in host memory
-	 * if the table's memory is a device's, or the group's.
+	 * if the table's memory is a device's and the transport carries host memory, or the group's.
 	 */
 	char *base, *mirror;		/* mirror: of the table's host_alloc; NULL: none */
 	const char *transport;
@@ -42,6 +42,7 @@ struct cairn_prefill_epoch {
 	struct prefill_job *computing;	/* for the worker's callback */
 
 	const struct cairn_transport_table *table;
+	int on_device;			/* runs are sent from the device's memory */
 	struct cairn_transport *t;
 	struct cairn_channel *c;
 	struct cairn_region *kv_region, *head_region;

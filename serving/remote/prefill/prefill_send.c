@@ -80,7 +80,11 @@ static int put_payload(struct cairn_prefill_epoch *e, const struct prefill_job *
 		.bytes = bytes,
 	};
 
-	run->payload = cairn_run_hash(e->sodium, prefill_theirs(e)->key, e->base + at, bytes);
+	if (e->on_device)
+		CAIRN_TRY(e->table->sum(e->t, e->base + at, bytes,
+					cairn_run_device_key(prefill_theirs(e)->key), &run->payload));
+	else
+		run->payload = cairn_run_hash(e->sodium, prefill_theirs(e)->key, e->base + at, bytes);
 	if (FAULT(PAYLOAD_DAMAGED) && run->layer == 1)
 		e->base[at] ^= 1;
 	return e->table->put(e->c, &put, PUT_MS);

@@ -45,5 +45,7 @@
 #define pull_end				mutant_pull_end
 #define pull_free				mutant_pull_free
 #define pull_link_run				mutant_pull_link_run
+#define pull_oldest				mutant_pull_oldest
+#define pull_take_run				mutant_pull_take_run
 
 #endif

@@ -4,3 +4,4 @@
 
 #include "serving/remote/pull/pull.c"
 #include "serving/remote/pull/pull_link.c"
+#include "serving/remote/pull/pull_runs.c"

@@ -32,6 +32,17 @@ static int device_differs(struct cairn_test *t)
 	return ret;
 }
 
+/* The same with a transport that carries runs between devices. */
+static int between_differs(struct cairn_test *t)
+{
+	int ret;
+
+	cairn_run_as_device = "tcp";
+	ret = device_differs(t);
+	cairn_run_as_device = "";
+	return ret;
+}
+
 /* Returns whether a job of a worker that does something bad is completed. */
 static int completes(struct cairn_test *t, enum fake_bad what)
 {
@@ -135,6 +146,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(VALUES_NOT_MIRRORED, device_differs),
 	MUTANT(STAGE_LAYERS_FROM_0, stages_differ), MUTANT(CHUNK_IS_PASS, stages_differ),
 	MUTANT(CLEARED_NOT, stages_differ),
+	MUTANT(COPY_OF_BEFORE, between_differs), MUTANT(PAGES_IN_ONE_PLACE, between_differs),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == NUM_FAULTS - FIRST_PULL_FAULT, "every fault has a test");

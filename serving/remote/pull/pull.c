@@ -66,6 +66,8 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 	if (!p)
 		return cairn_error(ENOMEM, "pull: no memory");
 	p->lead = lead;
+	p->impl = m->impl;
+	p->gpu = m->impl->flags & CAIRN_IMPL_HOST_MEM ? -1 : cairn_transport_gpu();
 	p->opt = *options;
 	p->opt.lease_ms = p->opt.lease_ms ? p->opt.lease_ms : CAIRN_PULL_LEASE_MS;
 	p->shape = cairn_run_shape(m, ps, options->max_rows < ps ? ps : options->max_rows / ps * ps);
@@ -112,6 +114,12 @@ void cairn_pull_destroy(struct cairn_pull *p)
 			free(k->jobs[j].ids);
 		free(k->ring);
 		free(k->copy);
+		if (k->device_ring)
+			p->impl->mem_free(k->device_ring);
+		if (k->device_copy)
+			p->impl->mem_free(k->device_copy);
+		if (k->stream)
+			p->impl->stream_destroy(k->stream);
 	}
 	pthread_cond_destroy(&p->ended);
 	pthread_cond_destroy(&p->begun);

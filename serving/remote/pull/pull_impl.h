@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* pull_impl - shared by pull.c (jobs and pages) and pull_link.c (the thread of a rank) */
+/* pull_impl - shared by pull.c (jobs and pages), pull_link.c (the thread of a rank) and pull_runs.c */
 #ifndef CAIRN_PULL_IMPL_H
 #define CAIRN_PULL_IMPL_H
 
@@ -43,16 +43,22 @@ struct pull_link {
 	struct cairn_transport *t;
 	struct cairn_channel *c;
 	struct cairn_region *region;
+	int on_device;			/* runs come to device_ring */
 	uint64_t taken;			/* runs */
 	uint8_t key[SODIUM_HASH_KEY_BYTES];
-	char *ring;			/* of all epochs, as is the next one */
+	char *ring;			/* of all epochs, as are the next ones */
 	char *copy;			/* of a run's payload: checked here, where no peer can write */
+	/* the same in memory of the device, once a worker has offered a transport of devices */
+	char *device_ring, *device_copy;
+	void *stream;
 };
 
 struct cairn_pull {
 	struct cairn_lead *lead;
 	struct cairn_pull_options opt;
 	const struct sodium *sodium;
+	const struct cairn_impl *impl;
+	int gpu;			/* of the thread that has created it; -1: none */
 	struct cairn_run_shape shape;
 	struct cairn_control_assign assign;
 	float *scales;			/* that follow assign */
@@ -73,5 +79,11 @@ void pull_free(struct cairn_pull *p, struct pull_job *job);
 
 /* pull_link.c */
 void *pull_link_run(void *link);
+
+/* pull_runs.c */
+/* Returns the oldest job in this state; NULL: there is none. Call with the lock held. */
+struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state);
+/* Takes the next run, whose signal has come, and gives its credit back. */
+int pull_take_run(struct pull_link *k);
 
 #endif

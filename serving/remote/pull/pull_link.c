@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pull_link - the thread of one rank: takes a worker, sends it prompts, and takes its runs (pull.h)
+ * pull_link - the thread of one rank: takes a worker, sends it prompts, and has its runs taken (pull.h)
  *
  * Jobs of a link are sent and end in the order of their numbers, so the runs that arrive are those of the
  * oldest job that was sent.
@@ -19,24 +19,48 @@
 #define IDLE_MS		50		/* without a job, between two looks at the worker */
 #define LOOK_MS		5		/* with a job */
 #define CONNECT_MS	10000
-#define PUT_MS		1000
 #define MAX_BACKOFF	6		/* after workers that did not get ready, the next waits up to 2^6 s */
 
 /* ---- set-up ---- */
 
+/* Makes the ring and the copy in the device's memory, of all epochs. */
+static int make_device_ring(struct pull_link *k, size_t bytes)
+{
+	const struct cairn_impl *impl = k->p->impl;
+	void *p;
+
+	if (k->device_ring)
+		return 0;
+	if (!k->stream)
+		CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &k->stream));
+	if (!k->device_copy) {
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_run_slot_bytes(&k->p->shape)));
+		k->device_copy = p;
+	}
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_share_granules(bytes)));
+	k->device_ring = p;
+	return 0;
+}
+
 /* Opens the transport of which the worker has sent an address. */
 static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, struct cairn_pull_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const struct cairn_transport_table *t = cairn_run_transport(theirs->kind);
 	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 
-	if (!t)
-		return cairn_error(EINVAL, "offers a transport that carries no host memory between "
+	if (!t || cairn_run_check(t, k->p->impl))
+		return cairn_error(EINVAL, "offers a transport that carries no memory of this table between "
 				   "processes");
 	k->table = t;
+	k->on_device = cairn_run_on_device(t);
+	if (k->on_device) {
+		o.gpu = CAIRN_GPU_OF_THREAD;
+		CAIRN_TRY(make_device_ring(k, bytes));
+	}
 	CAIRN_TRY(t->open(&o, &k->t));
-	CAIRN_TRY(t->region_register(k->t, k->ring, bytes, CAIRN_MEMORY_HOST, &k->region));
+	CAIRN_TRY(t->region_register(k->t, k->on_device ? k->device_ring : k->ring, bytes,
+				     cairn_run_memory(t), &k->region));
 	CAIRN_TRY(t->channel_create(k->t, &k->c));
 	CAIRN_TRY(t->channel_address(k->c, &blob->channel));
 	return t->region_key(k->region, &blob->ring);
@@ -84,24 +108,13 @@ static void tear_down(struct pull_link *k, const char *why)
 
 /* ---- jobs ---- */
 
-/* Returns the oldest job in this state; NULL: there is none. Call with the lock held. */
-static struct pull_job *oldest(struct pull_link *k, enum pull_state state)
-{
-	struct pull_job *best = NULL;
-
-	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
-		if (k->jobs[j].state == state && (!best || k->jobs[j].number < best->number))
-			best = &k->jobs[j];
-	return best;
-}
-
 /* Takes the next queued job. Its ids are then the thread's. Returns 0 if there is none. */
 static int next_job(struct pull_link *k, struct cairn_control_prompt *prompt, int32_t **ids)
 {
 	struct pull_job *job;
 
 	pthread_mutex_lock(&k->p->lock);
-	job = oldest(k, PULL_QUEUED);
+	job = pull_oldest(k, PULL_QUEUED);
 	if (job) {
 		*prompt = (struct cairn_control_prompt){
 			.job = job->number, .first = job->first * k->p->opt.page_size,
@@ -179,135 +192,6 @@ static int send_notices(struct pull_link *k)
 	return 0;
 }
 
-/* ---- runs ---- */
-
-/* Copies the pages of a run from `from` to their places. */
-static void scatter(struct cairn_pull *p, const struct pull_job *job, const struct cairn_run *run,
-		    const char *from)
-{
-	const size_t bytes = p->shape.page_bytes;
-	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
-		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
-
-	for (int32_t i = 0; i < run->num_pages; i++)
-		memcpy(to + (size_t)i * p->opt.page_bytes, from + (size_t)i * bytes, bytes);
-}
-
-/*
- * Checks that a head is good and the next one of its job. Returns an error if not: the ring then cannot be
- * trusted any more. *job: whose it is; *next: the run that it must be.
- */
-static int check_head(struct pull_link *k, const struct cairn_run *run, struct pull_job **job,
-		      struct cairn_run *next)
-{
-	struct cairn_pull *p = k->p;
-	int more;
-
-	if (run->sum != cairn_run_sum(p->sodium, k->key, run) || run->epoch != k->epoch) {
-		pthread_mutex_lock(&p->lock);
-		p->stats.checksum_errors++;
-		pthread_mutex_unlock(&p->lock);
-		return cairn_error(EIO, "sends run %llu with a head that is not its own",
-				   (unsigned long long)k->taken);
-	}
-	pthread_mutex_lock(&p->lock);
-	*job = oldest(k, PULL_SENT);
-	pthread_mutex_unlock(&p->lock);
-	if (!*job || run->job != (*job)->number)
-		return cairn_error(EINVAL, "sends a run of job %llu out of turn",
-				   (unsigned long long)run->job);
-	*next = (*job)->at;
-	more = cairn_run_next(&p->shape, (*job)->first, (*job)->end, next);
-	if (!run->num_pages)		/* the end of the job */
-		return more && !run->error && !FAULT(END_TOO_EARLY) ?
-		       cairn_error(EINVAL, "ends job %llu before layer %d, page %d",
-				   (unsigned long long)run->job, next->layer, next->page) : 0;
-	return more && run->layer == next->layer && run->side == next->side && run->page == next->page &&
-	       run->num_pages == next->num_pages ? 0 :
-	       cairn_error(EINVAL, "sends layer %d, page %d of job %llu out of order", run->layer, run->page,
-			   (unsigned long long)run->job);
-}
-
-/* Ends a job because of its last run, or because it cannot be completed any more. */
-static void end_job(struct pull_link *k, struct pull_job *job, const struct cairn_run *run)
-{
-	struct cairn_pull *p = k->p;
-	char why[sizeof(p->stats.last_failure)] = "";
-
-	pthread_mutex_lock(&p->lock);
-	if (job->failed)
-		snprintf(why, sizeof(why), "%s", p->stats.last_failure);
-	else if (run->error)
-		snprintf(why, sizeof(why), "the worker has given it up: %s", strerror((int)run->error));
-	pull_end(p, job, *why ? why : NULL);
-	pthread_mutex_unlock(&p->lock);
-}
-
-/* The job's pages do not count any more; its worker has still to end it. Call with the lock held. */
-static void spoil(struct cairn_pull *p, struct pull_job *job, const char *why)
-{
-	job->failed = 1;
-	snprintf(p->stats.last_failure, sizeof(p->stats.last_failure), "%s", why);
-}
-
-/* Takes the payload of a run, unless the job is not wanted. Returns whether it is. */
-static int take_payload(struct pull_link *k, struct pull_job *job, const struct cairn_run *run,
-			 const char *slot)
-{
-	struct cairn_pull *p = k->p;
-	const size_t bytes = (size_t)run->num_pages * p->shape.page_bytes;
-	const int64_t now = cairn_clock_ns();
-	int wanted, good = 1;
-
-	pthread_mutex_lock(&p->lock);
-	if (now > job->lease_ns && !job->is_dropped && !job->failed && !FAULT(LEASE_IGNORED)) {
-		p->stats.leases_ended++;
-		spoil(p, job, "its lease has ended");
-	}
-	wanted = (!job->is_dropped && !job->failed) || FAULT(DROPPED_KEPT);
-	pthread_mutex_unlock(&p->lock);
-	if (wanted) {
-		memcpy(k->copy, slot + CAIRN_RUN_HEAD_BYTES, bytes);
-		good = cairn_run_hash(p->sodium, k->key, k->copy, bytes) == run->payload ||
-		       FAULT(CHECKSUM_IGNORED);
-	}
-	if (wanted && good)
-		scatter(p, job, run, k->copy);
-	pthread_mutex_lock(&p->lock);
-	job->at = *run;
-	job->heard_ns = now;
-	p->stats.stale_runs += !wanted;
-	p->stats.checksum_errors += !good;
-	p->stats.runs += wanted && good;
-	p->stats.bytes += wanted && good ? (int64_t)bytes : 0;
-	if (wanted && good && run->layer == p->shape.num_layers - 1 && run->side == p->shape.sides - 1)
-		p->stats.pages += run->num_pages;
-	if (!good)
-		spoil(p, job, "a run of its pages has a wrong checksum");
-	pthread_mutex_unlock(&p->lock);
-	return wanted;
-}
-
-static int take_run(struct pull_link *k)
-{
-	const char *slot = k->ring + k->taken % CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
-	const struct cairn_put credit = { .value = k->taken + 1, .slot = CAIRN_SLOT_CREDITS };
-	struct cairn_run run, next;
-	struct pull_job *job = NULL;
-	int wanted = 1;
-
-	memcpy(&run, slot, sizeof(run));
-	CAIRN_TRY(check_head(k, &run, &job, &next));
-	if (run.num_pages)
-		wanted = take_payload(k, job, &run, slot);
-	else
-		end_job(k, job, &run);
-	k->taken++;
-	if (FAULT(CREDIT_LEAK) && !wanted)
-		return 0;
-	return k->table->put(k->c, &credit, PUT_MS);
-}
-
 /* Returns an error if the worker has not sent anything of its oldest job for too long. */
 static int check_quiet(struct pull_link *k)
 {
@@ -316,7 +200,7 @@ static int check_quiet(struct pull_link *k)
 	int64_t quiet;
 
 	pthread_mutex_lock(&k->p->lock);
-	job = oldest(k, PULL_SENT);
+	job = pull_oldest(k, PULL_SENT);
 	quiet = job ? now - job->heard_ns : 0;
 	pthread_mutex_unlock(&k->p->lock);
 	return quiet > CAIRN_PULL_QUIET_MS * 1000000ll ?
@@ -340,10 +224,10 @@ static int has_job(struct pull_link *k)
 	int has;
 
 	pthread_mutex_lock(&k->p->lock);
-	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	has = pull_oldest(k, PULL_SENT) || pull_oldest(k, PULL_QUEUED);
 	if (!has && !atomic_load(&k->p->stop))
 		pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
-	has = oldest(k, PULL_SENT) || oldest(k, PULL_QUEUED);
+	has = pull_oldest(k, PULL_SENT) || pull_oldest(k, PULL_QUEUED);
 	pthread_mutex_unlock(&k->p->lock);
 	return has;
 }
@@ -361,7 +245,7 @@ static int serve(struct pull_link *k)
 		CAIRN_TRY(send_notices(k));
 		ret = k->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
 		if (!ret)
-			ret = take_run(k);
+			ret = pull_take_run(k);
 		else if (ret == -ETIMEDOUT)
 			ret = check_quiet(k);
 	}
@@ -389,6 +273,7 @@ void *pull_link_run(void *arg)
 	struct pull_link *k = arg;
 	struct cairn_pull *p = k->p;
 
+	cairn_transport_use_gpu(p->gpu);
 	while (!atomic_load(&p->stop)) {
 		int ret = cairn_lead_take(p->lead, k->rank, TAKE_MS, &k->epoch), is_set_up;
 

@@ -2,14 +2,30 @@
 /* run - the order and the checksums of runs (run.h) */
 #include "serving/remote/pull/run.h"
 
+#include <errno.h>
 #include <string.h>
+
+#include "primitives/base/error.h"
+
+const char *cairn_run_as_device = "";
 
 const struct cairn_transport_table *cairn_run_transport(const char *name)
 {
-	const uint32_t needs = CAIRN_TRANSPORT_HOST_MEMORY | CAIRN_TRANSPORT_PROCESSES;
 	const struct cairn_transport_table *t = memchr(name, 0, 16) ? cairn_transport_find(name) : NULL;
 
-	return t && (t->features & needs) == needs ? t : NULL;
+	return t && t->features & CAIRN_TRANSPORT_PROCESSES &&
+	       (t->features & CAIRN_TRANSPORT_HOST_MEMORY || !strcmp(name, "nvlink")) ? t : NULL;
+}
+
+int cairn_run_on_device(const struct cairn_transport_table *t)
+{
+	return !(t->features & CAIRN_TRANSPORT_HOST_MEMORY) || !strcmp(t->name, cairn_run_as_device);
+}
+
+int cairn_run_check(const struct cairn_transport_table *t, const struct cairn_impl *impl)
+{
+	return cairn_run_on_device(t) && impl->flags & CAIRN_IMPL_HOST_MEM ?
+	       cairn_error(EINVAL, "'%s' carries no host memory between processes; tcp does", t->name) : 0;
 }
 
 struct cairn_run_shape cairn_run_shape(const struct cairn_model *m, int32_t page_size, int32_t max_rows)

@@ -11,15 +11,19 @@
  *
  *   slot of the ring:   struct cairn_run | zeros up to HEAD_BYTES | pages, one after the other
  *
- * The worker chooses the transport: its blob has a channel's address, whose kind the lead opens, too. Runs go
- * from host memory to host memory; with a table whose memory is a device's, the worker copies each layer to
- * host memory first (prefill_epoch.h), and the lead's device gets the pages from there (engine_pull.c).
+ * The worker chooses the transport: its blob has a channel's address, whose kind the lead opens, too. Most
+ * carry runs from host memory to host memory; with a table whose memory is a device's, the worker copies each
+ * layer to host memory first (prefill_epoch.h), and the lead's device gets the pages from there
+ * (engine_pull.c). nvlink carries them from one device's memory to another's, where the ring is; from there
+ * the lead copies pages to host memory.
  *
  * A run without pages ends its job: `error` says whether all has been sent. Each job has one such run.
  *
  * Checksums: SipHash-2-4 under a key that the lead has drawn for the epoch and sent over the encrypted
  * control channel. The head holds that of the payload, and one of itself. So neither a damaged run nor one of
- * a stranger, of another job or of another epoch is taken for a good one.
+ * a stranger, of another job or of another epoch is taken for a good one. On devices, the payload's is the
+ * transport's sum under a part of the key, which a GPU computes: it notices damage and mistakes, though a
+ * process that may write the memory could forge it.
  */
 #ifndef CAIRN_PULL_RUN_H
 #define CAIRN_PULL_RUN_H
@@ -57,8 +61,28 @@ struct cairn_run {
 	uint64_t payload, sum;		/* checksums of the payload; of the members before this one */
 };
 
-/* The transport of this name, of at most 16 bytes; NULL: none that carries host memory between processes. */
+/* The transport of this name, of at most 16 bytes; NULL: none that carries runs between processes. */
 const struct cairn_transport_table *cairn_run_transport(const char *name);
+/* Returns whether it carries them between devices; impl: the table that has the pages. */
+int cairn_run_on_device(const struct cairn_transport_table *t);
+/* -EINVAL: it carries no memory that the table has. */
+int cairn_run_check(const struct cairn_transport_table *t, const struct cairn_impl *impl);
+extern const char *cairn_run_as_device;	/* for tests: a transport of host memory that counts as such */
+
+static inline int cairn_run_memory(const struct cairn_transport_table *t)
+{
+	return t->features & CAIRN_TRANSPORT_HOST_MEMORY ? CAIRN_MEMORY_HOST : CAIRN_MEMORY_DEVICE;
+}
+
+/* The part of the key that sums of payloads on devices use. */
+static inline uint64_t cairn_run_device_key(const uint8_t *key)
+{
+	uint64_t part = 0;
+
+	for (int i = 0; i < 8; i++)
+		part = part << 8 | key[i];
+	return part;
+}
 
 /* max_rows: of a pass, a multiple of page_size */
 struct cairn_run_shape cairn_run_shape(const struct cairn_model *m, int32_t page_size, int32_t max_rows);
