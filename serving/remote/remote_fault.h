@@ -49,6 +49,8 @@ enum cairn_remote_fault {
 	FAULT_JOURNAL_SHIFTED,		/* rows are in the slot behind theirs */
 	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
 	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
+	FAULT_JOURNAL_UNAWAITED,	/* rows are moved before their copies have ended */
+	FAULT_JOURNAL_RUN_SHORT,	/* of a run of rows, the first one counts */
 	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
 	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */

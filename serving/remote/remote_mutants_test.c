@@ -11,6 +11,7 @@
 #include "serving/remote/remote_noticed_test.h"
 #include "serving/remote/remote_rig_test.h"
 #include "serving/remote/remote_lanes_test.h"
+#include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
@@ -89,6 +90,12 @@ static int journal(struct cairn_test *t)
 	};
 
 	return differs(t, &shape, 1);
+}
+
+/* A journal alone, of passes whose copies are late. */
+static int late_journal(struct cairn_test *t)
+{
+	return journal_differs(t, "late");
 }
 
 static int loss(struct cairn_test *t)
@@ -243,6 +250,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
+	MUTANT(JOURNAL_RUN_SHORT, late_journal), MUTANT(JOURNAL_UNAWAITED, late_journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),

@@ -383,10 +383,9 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	const size_t stride = (size_t)rows->kv_stride * r->element;
 	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
 
-	(void)stream;
 	if (r->journal && !r->is_restoring &&
 	    !(FAULT(JOURNAL_COMMIT_LOST) && rows->layer + 1 == r->m->config.num_hidden_layers))
-		cairn_journal_rows(r->journal, l->index, rows);
+		CAIRN_TRY(cairn_journal_rows(r->journal, l->index, rows, stream));
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct remote_peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
@@ -468,7 +467,6 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	struct cairn_signal found = { 0 };
 	uint64_t slowest = 0, trip;
 
-	(void)stream;
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
@@ -501,7 +499,7 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	trip = (uint64_t)(cairn_clock_ns() - l->sent_ns);
 	r->stats.attn_ns += (int64_t)(slowest < trip ? slowest : trip);	/* the word is a worker's claim */
 	if (r->journal && !r->is_restoring && layer + 1 == r->m->config.num_hidden_layers)
-		cairn_journal_commit(r->journal, l->index);
+		CAIRN_TRY(cairn_journal_commit(r->journal, l->index, stream));
 	l->layers++;
 	r->stats.layers++;
 	return 0;
