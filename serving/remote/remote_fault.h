@@ -26,6 +26,7 @@ enum cairn_remote_fault {
 	FAULT_WORKER_LANES_SHARE,	/* all lanes read the buffers of the first one */
 	FAULT_TURN_UNORDERED,		/* a turn does not wait for plans that are under way */
 	FAULT_PLAN_OVERTAKES,		/* a turn does not wait for plans that have not begun */
+	FAULT_MODEL_BUFFERS_SHARED,	/* another model worker writes its queries where the lead does */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */
@@ -62,6 +63,7 @@ enum cairn_remote_fault {
 	FAULT_ANY_WEIGHTS,		/* prefill workers with other weights are accepted */
 	FAULT_SILENCE,			/* a silent member is never lost */
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
+	FAULT_MODEL_LOSS_FORGOTTEN,	/* nor is that of a model worker */
 	FAULT_BLOB_OF_ANY_SIZE,
 	FIRST_PULL_FAULT,
 	/* pulls */
