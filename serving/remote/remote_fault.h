@@ -30,6 +30,7 @@ enum cairn_remote_fault {
 	FAULT_LANES_UNORDERED,		/* a plan's layer does not wait for that of the plan before it */
 	FAULT_TURN_UNORDERED,		/* a turn does not wait for plans that are under way */
 	FAULT_PLAN_OVERTAKES,		/* a turn does not wait for plans that have not begun */
+	FAULT_MODEL_BUFFERS_SHARED,	/* another model worker writes its queries where the lead does */
 	/* the model worker's end */
 	FAULT_HEADS_SHIFTED,		/* K and V are those of the next head */
 	FAULT_LSE_OF_OTHERS,		/* the log-sum-exps of workers are exchanged */
@@ -53,6 +54,8 @@ enum cairn_remote_fault {
 	FAULT_JOURNAL_SHIFTED,		/* rows are in the slot behind theirs */
 	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
 	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
+	FAULT_JOURNAL_UNAWAITED,	/* rows are moved before their copies have ended */
+	FAULT_JOURNAL_RUN_SHORT,	/* of a run of rows, the first one counts */
 	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
 	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */
@@ -64,6 +67,7 @@ enum cairn_remote_fault {
 	FAULT_ANY_WEIGHTS,		/* prefill workers with other weights are accepted */
 	FAULT_SILENCE,			/* a silent member is never lost */
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
+	FAULT_MODEL_LOSS_FORGOTTEN,	/* nor is that of a model worker */
 	FAULT_BLOB_OF_ANY_SIZE,
 	FIRST_PULL_FAULT,
 	/* pulls */

@@ -12,6 +12,7 @@
 #include "serving/remote/remote_rig_test.h"
 #include "serving/remote/remote_lanes_test.h"
 #include "serving/remote/remote_async_test.h"
+#include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
 
 int cairn_remote_fault;
@@ -124,6 +125,28 @@ static int models(struct cairn_test *t)
 	return rig_models(t, &rig, 40) != 0;
 }
 
+/* Returns whether a model worker's end goes unnoticed. */
+static int model_ends(struct cairn_test *t)
+{
+	struct rig_model m = { 0 };
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .lanes = 2, .models = 2,
+		.add_model = rig_add_model, .model = &m,
+	};
+	int is_lost = 0, ret = rig_open(t, &rig, &shape);
+
+	pthread_join(m.thread, NULL);
+	cairn_channel_close(m.g.c);
+	for (int i = 0; i < (cairn_remote_fault ? 60 : 2000) && !ret && !is_lost; i++) {
+		is_lost = cairn_attn_remote_lost(rig.remote);
+		cairn_remote_nap(10);
+	}
+	atomic_store(&m.stop, 1);
+	cairn_attn_remote_destroy(m.remote);
+	rig_close(&rig);
+	return !is_lost;
+}
+
 /* A loss with a journal, after passes that copy pages. */
 static int journal(struct cairn_test *t)
 {
@@ -133,6 +156,12 @@ static int journal(struct cairn_test *t)
 	};
 
 	return differs(t, &shape, 1);
+}
+
+/* A journal alone, of passes whose copies are late. */
+static int late_journal(struct cairn_test *t)
+{
+	return journal_differs(t, "late");
 }
 
 static int loss(struct cairn_test *t)
@@ -280,6 +309,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(MOVES_AT_ONCE, lanes), MUTANT(BUFFER_BY_TURN, lanes), MUTANT(WORKER_LANES_SHARE, lanes),
 	MUTANT(RESULTS_SHARED, lanes), MUTANT(TURN_OF_LANE, lanes),
 	MUTANT(TURN_UNORDERED, models), MUTANT(PLAN_OVERTAKES, models),
+	MUTANT(MODEL_BUFFERS_SHARED, models), MUTANT(MODEL_LOSS_FORGOTTEN, model_ends),
 	MUTANT(HEADS_SHIFTED, passes), MUTANT(LSE_OF_OTHERS, passes), MUTANT(RESULT_UNAWAITED, passes),
 	MUTANT(SIGNAL_FIRST, passes), MUTANT(PADDING_KEPT, passes), MUTANT(EPOCH_KEPT, loss),
 	MUTANT(SPARE_UNASSIGNED, loss), MUTANT(STRIPE_OF_ROW, latents), MUTANT(LAST_PAGE_FULL, stripes),
@@ -289,6 +319,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
+	MUTANT(JOURNAL_RUN_SHORT, late_journal), MUTANT(JOURNAL_UNAWAITED, late_journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),

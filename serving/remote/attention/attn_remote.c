@@ -32,6 +32,12 @@ int cairn_attn_remote_restart(struct cairn_attn_remote *r)
 
 /* ---- creation ---- */
 
+/* Most bytes of a RUN besides its pages: a record for each part (worker/plan.h), with ids and scored tokens. */
+static size_t run_most(const struct cairn_remote_limits *l)
+{
+	return 256 * (size_t)l->max_batch + 2 * sizeof(int32_t) * (size_t)l->max_rows + 4096;
+}
+
 static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 {
 	const int32_t heads = cairn_share_heads(&m->config);
@@ -61,8 +67,8 @@ static int check(const struct cairn_attn_remote *r, const struct cairn_model *m)
 	if (!r->lanes[0].link.previous && stripes > 1)
 		return cairn_error(EOPNOTSUPP, "attention_keys: all: needs at most as many attention workers "
 				   "as the model's %d num_key_value_heads, not %d", heads, r->num_peers);
-	if (cairn_remote_pass_most(&r->limits, r->limits.num_pages) + sizeof(struct cairn_control_plan) >
-	    CAIRN_CHANNEL_MAX)
+	if (cairn_remote_pass_most(&r->limits, r->limits.num_pages) + sizeof(struct cairn_control_plan) +
+	    (r->num_models > 1 ? run_most(&r->limits) : 0) > CAIRN_CHANNEL_MAX)
 		return cairn_error(EINVAL, "attention_workers: max_batch %d and max_context %d: a pass may "
 				   "list more pages than fit a message of %zu bytes; take larger pages",
 				   r->limits.max_batch, r->limits.max_context, CAIRN_CHANNEL_MAX);
@@ -351,7 +357,7 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
-	const size_t lane = (size_t)l->index;
+	const size_t lane = FAULT(MODEL_BUFFERS_SHARED) && !r->lead ? 0 : (size_t)l->index;
 
 	(void)stream;
 	CAIRN_TRY(attn_remote_is_lost(r));
@@ -391,10 +397,9 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	const size_t stride = (size_t)rows->kv_stride * r->element;
 	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
 
-	(void)stream;
 	if (r->journal && !r->is_restoring &&
 	    !(FAULT(JOURNAL_COMMIT_LOST) && rows->layer + 1 == r->m->config.num_hidden_layers))
-		cairn_journal_rows(r->journal, l->index, rows);
+		CAIRN_TRY(cairn_journal_rows(r->journal, l->index, rows, stream));
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		struct remote_peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
@@ -476,7 +481,6 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	struct cairn_signal found = { 0 };
 	uint64_t slowest = 0, trip;
 
-	(void)stream;
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers; i++) {
@@ -509,7 +513,7 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	trip = (uint64_t)(cairn_clock_ns() - l->sent_ns);
 	r->stats.attn_ns += (int64_t)(slowest < trip ? slowest : trip);	/* the word is a worker's claim */
 	if (r->journal && !r->is_restoring && layer + 1 == r->m->config.num_hidden_layers)
-		cairn_journal_commit(r->journal, l->index);
+		CAIRN_TRY(cairn_journal_commit(r->journal, l->index, stream));
 	l->layers++;
 	r->stats.layers++;
 	return 0;

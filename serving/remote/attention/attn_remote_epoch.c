@@ -246,7 +246,7 @@ static int restore(struct cairn_attn_remote *r)
 		return 0;
 	for (int32_t i = 0; i < r->limits.lanes; i++)	/* these passes will begin again */
 		cairn_journal_drop(r->journal, i);
-	cairn_journal_drain(r->journal);
+	CAIRN_TRY(cairn_journal_drain(r->journal));
 	r->is_restoring = 1;
 	ret = attn_restore(r, r->journal, r->m, &r->limits, &bytes);
 	r->is_restoring = 0;

@@ -18,10 +18,10 @@ struct restore {
 	const struct cairn_model *m;
 	const struct cairn_journal *j;
 	int32_t page_size;
-	size_t row;			/* bytes of the K or the V of a row */
+	size_t row;			/* bytes of K and V of a row */
 	struct cairn_remote_pass p;
 	int32_t *qo_indptr, *kv_indptr, *last, *pages;	/* of the pass: [max_batch (+ 1)] */
-	char *q, *k, *v, *o;		/* [max_rows, ...] */
+	char *q, *kv, *o;		/* [max_rows, ...] */
 	float *lse;
 	int64_t bytes;
 };
@@ -34,15 +34,14 @@ static int open(struct restore *x, const struct cairn_remote_limits *l, size_t r
 	const size_t head = (size_t)c->head_dim * cairn_dtype_bytes(x->m->dtype);
 	const size_t q = (size_t)c->num_attention_heads * head;
 
-	x->row = (size_t)c->num_key_value_heads * head;
+	x->row = 2 * (size_t)c->num_key_value_heads * head;
 	x->page_size = l->page_size;
 	x->qo_indptr = calloc(4 * batch, sizeof(*x->qo_indptr));
 	x->q = calloc(rows, q);
 	x->o = malloc(results * rows * q);
-	x->k = malloc(rows * x->row);
-	x->v = malloc(rows * x->row);
+	x->kv = malloc(rows * x->row);
 	x->lse = malloc(results * rows * (size_t)c->num_attention_heads * sizeof(*x->lse));
-	if (!x->qo_indptr || !x->q || !x->o || !x->k || !x->v || !x->lse)
+	if (!x->qo_indptr || !x->q || !x->o || !x->kv || !x->lse)
 		return cairn_error(ENOMEM, "kv_journal: no memory for %d rows", l->max_rows);
 	x->kv_indptr = x->qo_indptr + batch;
 	x->last = x->kv_indptr + batch;
@@ -55,8 +54,7 @@ static void close(struct restore *x)
 	free(x->qo_indptr);
 	free(x->q);
 	free(x->o);
-	free(x->k);
-	free(x->v);
+	free(x->kv);
 	free(x->lse);
 }
 
@@ -65,12 +63,10 @@ static void gather(struct restore *x, int32_t layer)
 {
 	for (int32_t i = 0; i < x->p.batch; i++) {
 		const int32_t at = x->qo_indptr[i], num = x->qo_indptr[i + 1] - at;
-		const size_t first = (size_t)(x->last[i] - num), to = (size_t)at * x->row;
-		size_t v;
-		const char *page = cairn_journal_page(x->j, layer, x->pages[i], &v) + first * x->row;
+		const size_t first = (size_t)(x->last[i] - num);
 
-		memcpy(x->k + to, page, (size_t)num * x->row);
-		memcpy(x->v + to, page + v, (size_t)num * x->row);
+		memcpy(x->kv + (size_t)at * x->row,
+		       cairn_journal_page(x->j, layer, x->pages[i]) + first * x->row, (size_t)num * x->row);
 	}
 }
 
@@ -79,9 +75,9 @@ static int send(struct restore *x, struct cairn_attn_remote *r)
 	const struct cairn_attn_link *link = cairn_attn_remote_link(r, 0);
 	const struct cairn_model_config *c = &x->m->config;
 	struct cairn_attn_rows rows = {
-		.num_rows = x->p.num_rows, .q = x->q, .k = x->k, .v = x->v,
+		.num_rows = x->p.num_rows, .q = x->q, .k = x->kv, .v = x->kv + x->row / 2,
 		.q_stride = (int64_t)c->num_attention_heads * c->head_dim,
-		.kv_stride = (int64_t)c->num_key_value_heads * c->head_dim,
+		.kv_stride = 2 * (int64_t)c->num_key_value_heads * c->head_dim,
 	};
 
 	x->p.num_pages = x->p.batch;
@@ -97,7 +93,7 @@ static int send(struct restore *x, struct cairn_attn_remote *r)
 		CAIRN_TRY(link->send_q(link->ctx, &rows, NULL));
 		CAIRN_TRY(link->send_kv(link->ctx, &rows, NULL));
 		CAIRN_TRY(link->receive(link->ctx, rows.layer, x->o, link->previous ? x->lse : NULL, NULL));
-		x->bytes += 2 * (int64_t)((size_t)x->p.num_rows * x->row);
+		x->bytes += (int64_t)((size_t)x->p.num_rows * x->row);
 	}
 	x->p = (struct cairn_remote_pass){ 0 };
 	return 0;

@@ -2,8 +2,10 @@
 /*
  * journal - a second copy of all keys and values (journal.h)
  *
- * Pages: [num_layers, num_pages, 2, page_size, row], K before V. A record is the plan of a pass and its rows,
- * [num_layers, 2, max_rows, row]. Records go from the pass to the thread and back in two lists.
+ * Pages: [num_layers, num_pages, page_size, row]. A record is the plan of a pass and its rows, [num_layers,
+ * max_rows, row]. A row is K and V. Records go from the pass to the thread and back in two lists. A committed
+ * record waits for its copies, which are looked at when the next pass begins: by then they
+ * have usually ended, and the thread need not call the table.
  */
 #include "serving/remote/attention/journal.h"
 
@@ -11,6 +13,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
@@ -26,16 +29,21 @@ struct record {
 	int32_t *plan;
 	size_t plan_bytes;
 	char *rows;
+	void *event;			/* after its copies */
+	void *stream;			/* of its copies; NULL: none yet */
 };
 
 struct cairn_journal {
+	const struct cairn_impl *impl;
 	struct cairn_remote_limits limits;
 	int32_t num_layers;
-	size_t row;			/* bytes of the K or the V of a row */
+	size_t row;			/* bytes of K and V of a row */
 	size_t element;
 	char *pages;
+	size_t page_bytes, record_bytes;	/* of all pages; of the rows of a record */
 	int32_t *fill;			/* [num_pages], rows */
 	struct record records[NUM_RECORDS], *lanes[CAIRN_MAX_LANES];	/* lanes: being recorded */
+	struct record *copying, **last_copying;	/* committed, their copies perhaps under way */
 	struct cairn_journal_stats stats;	/* but write_ns */
 	pthread_t thread;
 	int has_thread;
@@ -50,20 +58,18 @@ struct cairn_journal {
 
 static char *place(const struct cairn_journal *j, int32_t layer, int32_t page)
 {
-	const size_t page_bytes = 2 * (size_t)j->limits.page_size * j->row;
-
-	return j->pages + ((size_t)layer * (size_t)j->limits.num_pages + (size_t)page) * page_bytes;
+	return j->pages + ((size_t)layer * (size_t)j->limits.num_pages + (size_t)page) *
+			  (size_t)j->limits.page_size * j->row;
 }
 
 static void copy_page(struct cairn_journal *j, int32_t from, int32_t to)
 {
 	for (int32_t layer = 0; layer < j->num_layers; layer++)
-		memcpy(place(j, layer, to), place(j, layer, from),
-		       2 * (size_t)j->limits.page_size * j->row);
+		memcpy(place(j, layer, to), place(j, layer, from), (size_t)j->limits.page_size * j->row);
 	j->fill[to] = j->fill[from];
 }
 
-/* Moves the rows of one request to its pages. */
+/* Moves the rows of one request to its pages, as many at a time as are of one page. */
 static void write_request(struct cairn_journal *j, const struct record *r, int32_t b)
 {
 	const struct cairn_remote_pass *p = &r->p;
@@ -72,19 +78,18 @@ static void write_request(struct cairn_journal *j, const struct record *r, int32
 	const int32_t len = (p->kv_indptr[b + 1] - p->kv_indptr[b] - 1) * ps + p->last_page_len[b];
 	const size_t rows = (size_t)j->limits.max_rows;
 
-	for (int32_t i = 0; i < num; i++) {
+	for (int32_t i = 0, n; i < num; i += n) {
 		const int32_t at = len - num + i, slot = FAULT(JOURNAL_SHIFTED) ? (at + 1) % ps : at % ps;
 		const int32_t page = pages[at / ps];
 
-		for (int32_t layer = 0; layer < j->num_layers; layer++) {
-			const size_t row = 2 * (size_t)layer * rows + (size_t)(first + i);
-			const char *from = r->rows + row * j->row;
-			char *to = place(j, layer, page) + (size_t)slot * j->row;
-
-			memcpy(to, from, j->row);
-			memcpy(to + (size_t)ps * j->row, from + rows * j->row, j->row);
-		}
-		j->fill[page] = at % ps + 1;	/* rows behind it are those of an earlier owner */
+		n = num - i < ps - at % ps ? num - i : ps - at % ps;
+		n = FAULT(JOURNAL_SHIFTED) ? 1 : n;
+		for (int32_t layer = 0; layer < j->num_layers; layer++)
+			memcpy(place(j, layer, page) + (size_t)slot * j->row,
+			       r->rows + ((size_t)layer * rows + (size_t)(first + i)) * j->row,
+			       (size_t)n * j->row);
+		/* rows behind these are those of an earlier owner of the page */
+		j->fill[page] = at % ps + (FAULT(JOURNAL_RUN_SHORT) ? 1 : n);
 	}
 }
 
@@ -132,6 +137,37 @@ static void *run(void *arg)
 
 /* ---- creation ---- */
 
+static int is_host(const struct cairn_journal *j)
+{
+	return !j->impl->host_alloc || (j->impl->flags & CAIRN_IMPL_HOST_MEM);
+}
+
+/* With small pages of memory, most of the time of the first copies would go into faults. */
+static int take_memory(const struct cairn_journal *j, char **to, size_t bytes)
+{
+	void *p;
+
+	if (!is_host(j)) {
+		CAIRN_TRY(CAIRN_TABLE(j->impl, host_alloc, &p, bytes));
+	} else {
+		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+			 0);
+		if (p == MAP_FAILED)
+			return cairn_error(ENOMEM, "kv_journal: no memory for %zu bytes", bytes);
+		madvise(p, bytes, MADV_HUGEPAGE);
+	}
+	*to = p;
+	return 0;
+}
+
+static void free_memory(const struct cairn_journal *j, char *p, size_t bytes)
+{
+	if (p && is_host(j))
+		munmap(p, bytes);
+	else if (p)
+		j->impl->host_free(p);
+}
+
 int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m,
 			 const struct cairn_remote_limits *limits, int64_t max_bytes)
 {
@@ -143,28 +179,35 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 
 	if (!j)
 		return cairn_error(ENOMEM, "journal: no memory");
+	j->impl = m->impl;
+	j->last_copying = &j->copying;
 	j->limits = *limits;
 	j->num_layers = c->num_hidden_layers;
 	j->element = cairn_dtype_bytes(m->dtype);
-	j->row = (size_t)c->num_key_value_heads * (size_t)c->head_dim * j->element;
+	j->row = 2 * (size_t)c->num_key_value_heads * (size_t)c->head_dim * j->element;
 	j->last = &j->full;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_cond_init(&j->changed, NULL);
-	pages = 2 * (size_t)j->num_layers * (size_t)limits->num_pages * (size_t)limits->page_size * j->row;
-	record = 2 * (size_t)j->num_layers * (size_t)limits->max_rows * j->row;
-	if ((double)pages + (double)records * (double)record > (double)max_bytes)
+	pages = (size_t)j->num_layers * (size_t)limits->num_pages * (size_t)limits->page_size * j->row;
+	record = (size_t)j->num_layers * (size_t)limits->max_rows * j->row;
+	j->page_bytes = pages;
+	j->record_bytes = record;
+	if (!j->impl->event_sync)
+		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s has no event_sync", j->impl->name);
+	else if ((double)pages + (double)records * (double)record > (double)max_bytes)
 		ret = cairn_error(EINVAL, "kv_journal: %.2f GiB are not enough: %d pages and %zu passes of "
 				  "%d rows take %.2f", (double)max_bytes / (1 << 30), limits->num_pages,
 				  records, limits->max_rows,
 				  ((double)pages + (double)records * (double)record) / (1 << 30));
-	j->pages = ret ? NULL : malloc(pages);
+	if (!ret)
+		ret = take_memory(j, &j->pages, pages);
 	j->fill = calloc((size_t)limits->num_pages, sizeof(*j->fill));
-	if (!ret && (!j->pages || !j->fill))
+	if (!ret && !j->fill)
 		ret = cairn_error(ENOMEM, "kv_journal: no memory for %d pages", limits->num_pages);
 	for (size_t i = 0; i < records && !ret; i++) {
-		j->records[i].rows = malloc(record);
-		if (!j->records[i].rows)
-			ret = cairn_error(ENOMEM, "kv_journal: no memory for %d rows", limits->max_rows);
+		ret = take_memory(j, &j->records[i].rows, record);
+		if (!ret)
+			ret = CAIRN_TABLE(j->impl, event_create, &j->records[i].event);
 		j->records[i].next = j->free;
 		j->free = &j->records[i];
 	}
@@ -190,9 +233,11 @@ void cairn_journal_destroy(struct cairn_journal *j)
 		pthread_join(j->thread, NULL);
 	for (int i = 0; i < NUM_RECORDS; i++) {
 		free(j->records[i].plan);
-		free(j->records[i].rows);
+		free_memory(j, j->records[i].rows, j->record_bytes);
+		if (j->records[i].event)
+			j->impl->event_destroy(j->records[i].event);
 	}
-	free(j->pages);
+	free_memory(j, j->pages, j->page_bytes);
 	free(j->fill);
 	pthread_cond_destroy(&j->changed);
 	pthread_mutex_destroy(&j->lock);
@@ -201,6 +246,27 @@ void cairn_journal_destroy(struct cairn_journal *j)
 
 /* ---- passes ---- */
 
+/* Gives the thread the committed records, whose copies it waits for. */
+static int hand_over(struct cairn_journal *j)
+{
+	while (j->copying) {
+		struct record *r = j->copying;
+
+		if (!FAULT(JOURNAL_UNAWAITED))
+			CAIRN_TRY(CAIRN_TABLE(j->impl, event_sync, r->event));
+		j->copying = r->next;
+		if (!j->copying)
+			j->last_copying = &j->copying;
+		pthread_mutex_lock(&j->lock);
+		r->next = NULL;
+		*j->last = r;
+		j->last = &r->next;
+		pthread_cond_broadcast(&j->changed);
+		pthread_mutex_unlock(&j->lock);
+	}
+	return 0;
+}
+
 int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cairn_remote_pass *p)
 {
 	const size_t bytes = cairn_remote_pass_bytes(p);
@@ -208,10 +274,12 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 	struct record *r;
 
 	cairn_journal_drop(j, lane);
+	CAIRN_TRY(hand_over(j));
 	pthread_mutex_lock(&j->lock);
 	while (!j->free)		/* the thread gives one back, as each lane holds one of its two */
 		pthread_cond_wait(&j->changed, &j->lock);
 	r = j->lanes[lane] = j->free;
+	r->stream = NULL;
 	j->free = r->next;
 	pthread_mutex_unlock(&j->lock);
 	j->stats.record_ns += cairn_clock_ns() - begin;
@@ -226,34 +294,47 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 	return cairn_remote_pass_read(&r->p, r->plan, bytes, &j->limits);
 }
 
-void cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn_attn_rows *rows)
+static int copy(struct cairn_journal *j, char *to, const void *from, size_t bytes, void *stream)
 {
-	const struct record *r = j->lanes[lane];
-	const size_t stride = (size_t)rows->kv_stride * j->element, most = (size_t)j->limits.max_rows;
-	char *k = r->rows + 2 * (size_t)rows->layer * most * j->row, *v = k + most * j->row;
-	const char *from = FAULT(JOURNAL_NO_V) ? rows->k : rows->v;
-	const int64_t begin = cairn_clock_ns();
-
-	for (size_t i = 0; i < (size_t)r->p.num_rows; i++) {
-		memcpy(k + i * j->row, (const char *)rows->k + i * stride, j->row);
-		memcpy(v + i * j->row, from + i * stride, j->row);
-	}
-	j->stats.bytes += 2 * (int64_t)((size_t)r->p.num_rows * j->row);
-	j->stats.record_ns += cairn_clock_ns() - begin;
+	return CAIRN_TABLE(j->impl, mem_copy, to, from, bytes, CAIRN_COPY_TO_HOST, stream);
 }
 
-void cairn_journal_commit(struct cairn_journal *j, int32_t lane)
+int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn_attn_rows *rows,
+		       void *stream)
+{
+	struct record *r = j->lanes[lane];
+	const size_t stride = (size_t)rows->kv_stride * j->element, half = j->row / 2;
+	const size_t num = (size_t)r->p.num_rows;
+	const char *k = rows->k, *v = FAULT(JOURNAL_NO_V) ? k : rows->v;
+	const int64_t begin = cairn_clock_ns();
+	char *to = r->rows + (size_t)rows->layer * (size_t)j->limits.max_rows * j->row;
+
+	r->stream = stream;
+	if (v == k + half && stride == j->row)
+		CAIRN_TRY(copy(j, to, k, num * j->row, stream));
+	else if (v == k + half)
+		for (size_t i = 0; i < num; i++)
+			CAIRN_TRY(copy(j, to + i * j->row, k + i * stride, j->row, stream));
+	else
+		for (size_t i = 0; i < num; i++) {
+			CAIRN_TRY(copy(j, to + i * j->row, k + i * stride, half, stream));
+			CAIRN_TRY(copy(j, to + i * j->row + half, v + i * stride, half, stream));
+		}
+	j->stats.bytes += (int64_t)(num * j->row);
+	j->stats.record_ns += cairn_clock_ns() - begin;
+	return 0;
+}
+
+int cairn_journal_commit(struct cairn_journal *j, int32_t lane, void *stream)
 {
 	struct record *r = j->lanes[lane];
 
 	j->lanes[lane] = NULL;
 	j->stats.passes++;
-	pthread_mutex_lock(&j->lock);
 	r->next = NULL;
-	*j->last = r;
-	j->last = &r->next;
-	pthread_cond_broadcast(&j->changed);
-	pthread_mutex_unlock(&j->lock);
+	*j->last_copying = r;
+	j->last_copying = &r->next;
+	return CAIRN_TABLE(j->impl, event_record, r->event, stream);
 }
 
 void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
@@ -262,6 +343,8 @@ void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
 
 	if (!r)
 		return;
+	if (r->stream)			/* another lane's stream may write to the record next */
+		j->impl->stream_sync(r->stream);
 	j->lanes[lane] = NULL;
 	pthread_mutex_lock(&j->lock);
 	r->next = j->free;
@@ -269,14 +352,16 @@ void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
 	pthread_mutex_unlock(&j->lock);
 }
 
-void cairn_journal_drain(struct cairn_journal *j)
+int cairn_journal_drain(struct cairn_journal *j)
 {
+	CAIRN_TRY(hand_over(j));
 	if (FAULT(JOURNAL_UNDRAINED))
-		return;
+		return 0;
 	pthread_mutex_lock(&j->lock);
 	while (j->full || j->is_writing)
 		pthread_cond_wait(&j->changed, &j->lock);
 	pthread_mutex_unlock(&j->lock);
+	return 0;
 }
 
 int32_t cairn_journal_fill(const struct cairn_journal *j, int32_t page)
@@ -284,9 +369,8 @@ int32_t cairn_journal_fill(const struct cairn_journal *j, int32_t page)
 	return j->fill[page];
 }
 
-const char *cairn_journal_page(const struct cairn_journal *j, int32_t layer, int32_t page, size_t *v_offset)
+const char *cairn_journal_page(const struct cairn_journal *j, int32_t layer, int32_t page)
 {
-	*v_offset = (size_t)j->limits.page_size * j->row;
 	return place(j, layer, page);
 }
 

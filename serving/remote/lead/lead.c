@@ -170,7 +170,8 @@ char *lead_why_of(struct cairn_lead *l, int32_t rank)
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why)
 {
 	static const char *const names[CAIRN_NUM_MEMBER_ROLES] = { "model", "attention", "prefill" };
-	const int together = m->role != CAIRN_MEMBER_PREFILL;
+	const int together = m->role != CAIRN_MEMBER_PREFILL &&
+			     !(FAULT(MODEL_LOSS_FORGOTTEN) && m->role == CAIRN_MEMBER_MODEL);
 	int32_t num, first = lead_children(l, m->role, &num);
 
 	if (m->is_lost)
