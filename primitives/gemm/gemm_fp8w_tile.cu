@@ -36,17 +36,12 @@
  * Figures and optimisation history: NOTES.md.
  */
 #include "primitives/gemm/gemm_fp8w.cuh"
-#include "primitives/base/launch.h"
+#include "primitives/gemm/gemm_shape.h"
 #include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/ptx/elect.cuh"
 #include "primitives/base/tensor_map.h"
 #include "primitives/ptx/wgmma.cuh"
 
-#define STAGE_K		128
-#define GROUP_ROWS	64		/* rows of b per warpgroup */
-#define MAX_CLUSTER	8
-#define MAX_RING	8
-#define SMEM_LIMIT	(227 * 1024)
 #define BARRIER_BYTES	(3 * 8 * MAX_RING)
 #define PERMUTERS	3		/* warps */
 #define MANY_REGS	112
@@ -427,67 +422,6 @@ static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int b
 	return cairn_tensor_map(map, &t, "gemm_fp8w");
 }
 
-static int div_up(int64_t a, int64_t b)
-{
-	return (int)((a + b - 1) / b);
-}
-
-/* Returns how many clusters of `size` CTAs, one CTA per SM, are resident at once, or -errno. */
-static int num_clusters(const void *kernel, const struct cairn_launch *launch, int size)
-{
-	struct cairn_launch l = *launch;
-
-	l.cluster = size;
-	l.grid[0] = (unsigned int)size;
-	l.smem = SMEM_LIMIT;
-	return cairn_max_active_clusters(kernel, &l);
-}
-
-/*
- * Chooses the rows of b in a tile and the number of CTAs that share a tile, by a cost model in clocks,
- * measured on an H200. 64 rows of b take 314 clocks per stage with 32 rows of a, 412 with 64, 640 with 128
- * (1050 with block scales); all CTAs together receive 3200 bytes per clock; start and end of a CTA take
- * 7000, the exchange of sums 1500 plus 300 per CTA and a part proportional to the tile.
- */
-static int pick_shape(const struct cairn_gemm_fp8w_args *g, const void *kernel,
-		      const struct cairn_launch *launch, int cols, int most, struct plan *p)
-{
-	const int stages = div_up(g->k, STAGE_K);
-	const int sms = cairn_sms_of(g->sms);
-	const int clocks = cols == 32 ? 314 : cols == 64 ? 412 : g->scale_kind ? 1050 : 640;
-	int64_t least = INT64_MAX;
-
-	if (sms < 0)
-		return sms;
-	p->tiles_m = div_up(g->m, cols);
-	for (int rows_b = most; rows_b >= most / 2; rows_b /= 2) {
-		const int64_t tiles = (int64_t)p->tiles_m * div_up(g->n, rows_b);
-		const int64_t bytes = tiles * stages * (rows_b + 2 * cols) * STAGE_K;
-
-		for (int size = 1; size <= MAX_CLUSTER && size <= stages; size++) {
-			int at_once = num_clusters(kernel, launch, size);
-			int64_t cost, rounds;
-
-			if (at_once < 0)
-				return at_once;
-			at_once = at_once < sms / size ? at_once : sms / size;
-			if (!at_once)
-				continue;
-			rounds = div_up(tiles, at_once);
-			cost = rounds * div_up(stages, size) * (rows_b / GROUP_ROWS) * clocks;
-			if (cost < bytes / 3200)
-				cost = bytes / 3200;
-			cost += rounds * (7000 + (size > 1 ? 1500 + 300 * size + rows_b * cols / 16 : 0));
-			if (cost < least) {
-				least = cost;
-				p->rows_b = rows_b;
-				p->size = size;
-			}
-		}
-	}
-	return 0;
-}
-
 static int tile_cols(const struct cairn_gemm_fp8w_args *g)
 {
 	return g->m <= 32 ? 32 : g->m <= 64 ? 64 : 128;
@@ -526,32 +460,27 @@ extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *
 	const int cols = tile_cols(g);
 	const void *kernel = kernels[cols / 64][g->scale_kind][g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .pdl = !g->sms, .stream = stream };
-	const int sms = cairn_sms_of(g->sms), limited = sms < cairn_num_sms();
-	int stage_bytes, tiles, at_once;
+	const int most = GROUPS(cols, g->scale_kind) * GROUP_ROWS, sms = cairn_sms_of(g->sms);
+	const struct gemm_shape shape = {
+		.m = g->m, .n = g->n, .k = g->k, .cols = cols, .most = most, .least = most / 2, .bits = 8,
+		/* measured on an H200 */
+		.clocks = cols == 32 ? 314 : cols == 64 ? 412 : g->scale_kind ? 1050 : 640,
+	};
 	struct maps maps;
+	int stage_bytes;
 	struct plan p;
 	void *params[] = { (void *)g, &maps, &p };
 
 	l.block[0] = (unsigned int)THREADS(cols, g->scale_kind);
-	CAIRN_TRY(pick_shape(g, kernel, &l, cols, GROUPS(cols, g->scale_kind) * GROUP_ROWS, &p));
+	CAIRN_TRY(pick_shape(&shape, kernel, &l, sms, &p.rows_b, &p.size));
+	p.tiles_m = div_up(g->m, cols);
 	stage_bytes = (p.rows_b + cols * 2) * STAGE_K;
-	p.ring = (SMEM_LIMIT - BARRIER_BYTES) / stage_bytes;
-	if (p.ring > MAX_RING)
-		p.ring = MAX_RING;
+	p.ring = num_in_ring(stage_bytes, BARRIER_BYTES);
 	CAIRN_TRY(make_map(&maps.a, cols == 128 ? g->workspace : g->a, g->m, g->k, 2, cols));
 	CAIRN_TRY(make_map(&maps.b, g->b, g->n, g->k, 1, p.rows_b));
 	if (cols == 128)
 		CAIRN_TRY(launch_permute(g, stream));
 	l.cluster = p.size;
 	l.smem = (size_t)p.ring * stage_bytes + BARRIER_BYTES;
-	tiles = p.tiles_m * div_up(g->n, p.rows_b);
-	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these run at once */
-	at_once = limited ? sms / p.size : tiles;
-	for (p.first = 0; p.first < tiles; p.first += at_once) {
-		int num = tiles - p.first < at_once ? tiles - p.first : at_once;
-
-		l.grid[0] = (unsigned int)(num * p.size);
-		CAIRN_TRY(cairn_launch(kernel, &l, params));
-	}
-	return 0;
+	return launch_tiles(kernel, &l, params, &p.first, p.tiles_m * div_up(g->n, p.rows_b), sms);
 }

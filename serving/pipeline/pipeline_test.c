@@ -57,7 +57,9 @@ static void experts(struct cairn_test *t)
 	static const struct shared all[] = {
 		{ .name = "mixtral_tiny", .ranks = 2, .stages = 1 },
 		{ .name = "qwen3_moe_tiny", .ranks = 3, .stages = 1 },
-		{ .name = "gpt_oss_tiny", .ranks = 3, .stages = 1 },
+		{ .name = "gpt_oss_mxfp4_tiny", .ranks = 2, .stages = 1 },
+		{ .name = "qwen3_moe_tiny", .ranks = 2, .stages = 1, .kind = "v16",
+		  .edits = { { RECIPE_STORED("qwen3_moe", RECIPE_NVFP4) } } },
 		{ .name = "deepseek_tiny", .ranks = 3, .stages = 1 },
 		{ .name = "deepseek_v3_tiny", .ranks = 2, .stages = 1 },
 	};

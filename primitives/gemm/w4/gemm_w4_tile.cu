@@ -29,22 +29,17 @@
  */
 #include "primitives/gemm/w4/gemm_w4.cuh"
 
-#include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
+#include "primitives/gemm/gemm_shape.h"
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/ptx/wgmma.cuh"
 
-#define STAGE_K		128
 #define STAGE_CODES	(STAGE_K / CAIRN_W4_TILE_K * CAIRN_W4_TILE_BYTES)	/* bytes of 16 rows */
 #define CELL_ROOM	192		/* bytes of the cells of 16 rows: 4 groups of INT, at most */
 #define GROUPS		4		/* warpgroups that multiply */
-#define GROUP_ROWS	64		/* rows of b per warpgroup */
 #define WORKERS		(GROUPS * 4)	/* warps */
 #define THREADS		(WORKERS * 32 + 128)
-#define MAX_CLUSTER	8
-#define MAX_RING	8
-#define SMEM_LIMIT	(227 * 1024)
 #define BARRIER_BYTES	(2 * 8 * MAX_RING)
 #define MANY_REGS	112
 #define FEW_REGS	32
@@ -334,63 +329,11 @@ static int make_map(CUtensorMap *map, const struct cairn_gemm_w4_args *g, int bo
 	return cairn_tensor_map(map, &t, "gemm_w4");
 }
 
-static int div_up(int64_t a, int64_t b)
-{
-	return (int)((a + b - 1) / b);
-}
-
 static int stage_bytes(int cols, int rows_b)
 {
 	const int bytes = cols * STAGE_K * 2 + rows_b / CAIRN_W4_ROWS * (STAGE_CODES + CELL_ROOM);
 
 	return div_up(bytes, 1024) * 1024;
-}
-
-/*
- * Chooses the rows of b in a tile and the number of CTAs that share a tile, by the cost model of
- * gemm_fp8w_tile.cu, in clocks, with the bytes of 4-bit weights.
- */
-static int pick_shape(const struct cairn_gemm_w4_args *g, const void *kernel,
-		      const struct cairn_launch *launch, int cols, struct plan *p)
-{
-	const int stages = div_up(g->k, STAGE_K), clocks = cols == 64 ? 412 : 640;
-	const int sms = cairn_sms_of(g->sms);
-	int64_t least = INT64_MAX;
-
-	if (sms < 0)
-		return sms;
-	p->tiles_m = div_up(g->m, cols);
-	for (int rows_b = GROUPS * GROUP_ROWS; rows_b >= GROUP_ROWS; rows_b /= 2) {
-		const int64_t tiles = (int64_t)p->tiles_m * div_up(g->n, rows_b);
-		const int64_t bytes = tiles * stages * (rows_b / 2 + 2 * cols) * STAGE_K;
-
-		for (int size = 1; size <= MAX_CLUSTER && size <= stages; size++) {
-			struct cairn_launch l = *launch;
-			int64_t cost, rounds;
-			int at_once;
-
-			l.cluster = size;
-			l.grid[0] = (unsigned int)size;
-			l.smem = SMEM_LIMIT;
-			at_once = cairn_max_active_clusters(kernel, &l);
-			if (at_once < 0)
-				return at_once;
-			at_once = at_once < sms / size ? at_once : sms / size;
-			if (!at_once)
-				continue;
-			rounds = div_up(tiles, at_once);
-			cost = rounds * div_up(stages, size) * (rows_b / GROUP_ROWS) * clocks;
-			if (cost < bytes / 3200)
-				cost = bytes / 3200;
-			cost += rounds * (7000 + (size > 1 ? 1500 + 300 * size + rows_b * cols / 16 : 0));
-			if (cost < least) {
-				least = cost;
-				p->rows_b = rows_b;
-				p->size = size;
-			}
-		}
-	}
-	return 0;
 }
 
 /* Sets what depends on the shape of b alone. */
@@ -417,29 +360,22 @@ extern "C" int cairn_gemm_w4_tile(const struct cairn_gemm_w4_args *g, void *stre
 	const int cols = g->m <= 64 ? 64 : 128;
 	const void *kernel = kernels[cols / 128][g->format][g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .block = { THREADS }, .pdl = !g->sms, .stream = stream };
-	const int sms = cairn_sms_of(g->sms), limited = sms < cairn_num_sms();
+	const struct gemm_shape shape = {
+		.m = g->m, .n = g->n, .k = g->k, .cols = cols, .most = GROUPS * GROUP_ROWS,
+		.least = GROUP_ROWS, .bits = 4, .clocks = cols == 64 ? 412 : 640,
+	};
+	const int sms = cairn_sms_of(g->sms);
 	CUtensorMap map;
 	struct plan p;
 	void *params[] = { (void *)g, &map, &p };
-	int tiles, at_once;
 
-	CAIRN_TRY(pick_shape(g, kernel, &l, cols, &p));
+	CAIRN_TRY(pick_shape(&shape, kernel, &l, sms, &p.rows_b, &p.size));
 	measure(g, &p);
+	p.tiles_m = div_up(g->m, cols);
 	p.stage_bytes = stage_bytes(cols, p.rows_b);
-	p.ring = (SMEM_LIMIT - BARRIER_BYTES) / p.stage_bytes;
-	if (p.ring > MAX_RING)
-		p.ring = MAX_RING;
+	p.ring = num_in_ring(p.stage_bytes, BARRIER_BYTES);
 	CAIRN_TRY(make_map(&map, g, cols));
 	l.cluster = p.size;
 	l.smem = (size_t)p.ring * p.stage_bytes + BARRIER_BYTES;
-	tiles = p.tiles_m * div_up(g->n, p.rows_b);
-	/* one launch, whose CTAs follow each other on all SMs; with sms as many as these run at once */
-	at_once = limited ? sms / p.size : tiles;
-	for (p.first = 0; p.first < tiles; p.first += at_once) {
-		int num = tiles - p.first < at_once ? tiles - p.first : at_once;
-
-		l.grid[0] = (unsigned int)(num * p.size);
-		CAIRN_TRY(cairn_launch(kernel, &l, params));
-	}
-	return 0;
+	return launch_tiles(kernel, &l, params, &p.first, p.tiles_m * div_up(g->n, p.rows_b), sms);
 }
