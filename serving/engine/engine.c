@@ -143,8 +143,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 /* Other processes have neither the plans of nano-batches nor the slices. */
 static int check_tap(const struct cairn_engine_options *o)
 {
-	const char *other = o->host_pages ? "host_pages" : o->repeatable ? "repeatable" :
-			    o->speculation.method ? "speculative" : NULL;
+	const char *other = o->host_pages ? "host_pages" : o->repeatable ? "repeatable" : NULL;
 
 	if (o->stripes && other)
 		return cairn_error(EINVAL, "engine: stripes: excludes %s", other);
