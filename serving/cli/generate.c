@@ -50,8 +50,7 @@ static const char usage[] =
 	"  --cp-keys N           keys of a decoding pass whose pages ranks share for attention, where\n"
 	"                        each rank has all keys (32768)\n"
 	"  --cp-stripes          each rank holds every Nth KV page instead of all, so that N GPUs hold N\n"
-	"                        times the tokens; for a ring, or latent attention with --tp N. Excludes\n"
-	"                        --speculative (off)\n"
+	"                        times the tokens; for a ring, or latent attention with --tp N (off)\n"
 	CAIRN_PIPELINE_USAGE
 	"  --collective-timeout S        how long a rank may be silent before all of them end (5, with --pp\n"
 	"                        30)\n"

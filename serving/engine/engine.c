@@ -144,7 +144,7 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 static int check_tap(const struct cairn_engine_options *o)
 {
 	const char *other = o->host_pages ? "host_pages" : o->repeatable ? "repeatable" :
-			    o->speculation.method ? "speculative" : o->nano ? "nano" : NULL;
+			    o->nano ? "nano" : NULL;
 
 	if (o->stripes && other)
 		return cairn_error(EINVAL, "engine: stripes: excludes %s", other);

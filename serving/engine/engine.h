@@ -146,7 +146,7 @@ struct cairn_engine_options {
 	int64_t context_keys;		/* of decoding passes whose pages ranks share out (worker.h) */
 	/*
 	 * Each rank holds some of the num_pages pages (worker.h). Prompts and decoding sequences have steps
-	 * of their own. Not with repeatable, speculation and host_pages.
+	 * of their own. Not with repeatable, host_pages, EAGLE3 and MTP.
 	 */
 	int stripes;
 };

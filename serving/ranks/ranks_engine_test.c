@@ -40,10 +40,8 @@ static void compare(struct cairn_test *t, int num, float close, struct asked *wh
 static void check_counts(struct cairn_test *t, const struct setting *s,
 			 const struct cairn_engine_stats *stats)
 {
-	if (s->eo.stripes) {
+	if (s->eo.stripes)
 		EXPECT(t, stats->scheduler.moves[CAIRN_MOVE_COPY] > 0 && stats->stripes_steps > 0);
-		return;
-	}
 	if (s->eo.speculation.method) {
 		EXPECT(t, stats->speculation.accepted_tokens > 0);
 		return;
@@ -165,8 +163,13 @@ static void stripes(struct cairn_test *t)
 	const struct setting s = { { SMALL, .num_pages = 14, .cache_grain = 1, .context_rows = 16,
 				     .expected_new = 1, .decode = CAIRN_DECODE_UNFUSED, .stripes = 1 },
 				   forked, 12, 0 };
+	struct setting drafted = s;
 
 	run_setting(t, &s, &ring);
+	drafted.eo.num_pages = 40;
+	drafted.eo.speculation = (struct cairn_speculation){ .method = CAIRN_SPECULATE_DRAFT_MODEL,
+							     .always = 1 };
+	run_setting(t, &drafted, &ring);
 }
 
 /* The embedded model has five layers: stages have one or two, and the embeddings are tied. */

@@ -39,23 +39,35 @@ static void poison(struct cairn_model *m, struct cairn_impl *impl)
 	impl->mem_alloc = alloc_poisoned;
 }
 
-static void compare(struct cairn_test *t, const struct shared *s)
+/* Returns whether the tokens drawn at random are the same, too, as far as that can be expected. */
+static int compare(struct cairn_test *t, const struct shared *s)
 {
 	struct scored whole, striped, again;
 	int32_t tokens[NUM];
 	char dir[PATH_MAX];
 
 	if (write_model(t, s, dir))
-		return;
+		return 0;
 	write_prompt(tokens);
 	if (!EXPECT(t, score_shared(t, s, dir, tokens, poison, &striped) == 0))
 		cairn_note(t, "%s", cairn_last_error());
 	EXPECT(t, score_whole(s, dir, tokens, &whole) == 0);
-	if (!EXPECT(t, is_right(s, &whole, &striped)))
+	if (!EXPECT(t, agree(s, &whole, &striped)))
 		cairn_note(t, "%s, %d ranks: logprobs differ by %g, %d tokens are the same",
 			   s->name ? s->name : "crafted", s->ranks, (double)apart(&whole, &striped),
 			   same_tokens(&whole, &striped));
 	EXPECT(t, score_shared(t, s, dir, tokens, NULL, &again) == 0 && same(&striped, &again));
+	return same_drawn(&whole, &striped);
+}
+
+/* Rounding may decide a draw at random, but hardly two. */
+static void compare_all(struct cairn_test *t, const struct shared *all, int num)
+{
+	int same = 0;
+
+	for (int i = 0; i < num; i++)
+		same += compare(t, &all[i]);
+	EXPECT(t, same >= num - 1);
 }
 
 /*
@@ -71,8 +83,7 @@ static void rings(struct cairn_test *t)
 		  .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-		compare(t, &all[i]);
+	compare_all(t, all, ARRAY_SIZE(all));
 }
 
 static void latents(struct cairn_test *t)
@@ -83,8 +94,7 @@ static void latents(struct cairn_test *t)
 		  .edits = { ALL_EXPERTS(2, 8) } },
 	};
 
-	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
-		compare(t, &all[i]);
+	compare_all(t, all, ARRAY_SIZE(all));
 }
 
 /* With stripes the memory of a rank's pages is that of half as many pages. */

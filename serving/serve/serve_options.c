@@ -26,7 +26,7 @@ static const char usage[] =
 	"                         excludes --plan (1)\n"
 	"  --cp-exchange WHAT, --cp-rows N, --cp-keys N    how, and which passes: see generate\n"
 	"  --cp-stripes           each of N ranks holds 1/N of the KV pages: see generate; excludes\n"
-	"                         --speculative, --repeatable and --host-pages (off)\n"
+	"                         --repeatable and --host-pages (off)\n"
 	"  --pp N                 pipeline parallelism over N processes: see generate; excludes --tp, --cp\n"
 	"                         and --plan (1)\n"
 	"  --pp-chunk N           tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"

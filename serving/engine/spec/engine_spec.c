@@ -156,9 +156,13 @@ int engine_spec_create(struct cairn_engine *e)
 	if (o.method == CAIRN_SPECULATE_OFF)
 		return 0;
 	CAIRN_TRY(check_options(e, &o));
-	/* latent attention has all query heads on one KV head; nano-batches are cut between single rows */
+	/*
+	 * latent attention has all query heads on one KV head; nano-batches are cut between single rows; and
+	 * ranks that hold pages in stripes have no mask for several rows
+	 */
 	e->chain_rows = CAIRN_WORKER_TILE * e->config->num_key_value_heads / e->config->num_attention_heads;
-	if (e->opt.repeatable || e->opt.nano || e->config->latent.kv_lora_rank || e->chain_rows < 1)
+	if (e->opt.repeatable || e->opt.nano || e->opt.stripes || e->config->latent.kv_lora_rank ||
+	    e->chain_rows < 1)
 		e->chain_rows = 1;
 	rows = (int64_t)e->opt.max_batch * cairn_speculation_most(&o);
 	if (rows > MAX_ROWS)
@@ -204,6 +208,8 @@ int engine_spec_create_model(struct cairn_engine *e, const struct cairn_worker_o
 	o.slices = NULL;	/* of the other model */
 	o.attention = NULL;
 	o.tap = NULL;		/* only this process drafts */
+	o.context = NULL;
+	o.stripes = 0;
 	o.taps = NULL;
 	return cairn_draft_model_create(&e->spec->drafter, e->spec->opt.model, &o, e->spec->opt.branches);
 }

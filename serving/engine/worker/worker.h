@@ -122,7 +122,7 @@ struct cairn_worker_options {
 	 * Such ranks hold only pages of their own: of the num_pages pages, rank r has those p with p mod
 	 * ranks = r. All decoding passes then share out pages. Every other pass must have a single part
 	 * (cairn_scheduler_options.separate), and cairn_worker_copy_page() copies pages. Not with repeatable,
-	 * chained parts, trees, taps and decode_step.
+	 * trees, taps and decode_step.
 	 */
 	int stripes;
 	/*
