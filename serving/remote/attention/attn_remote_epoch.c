@@ -183,7 +183,8 @@ static int send_weights(struct cairn_attn_remote *r)
 
 static int begin_epoch(struct cairn_attn_remote *r)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	char address[CAIRN_LEAD_ADDRESS];
+	const struct cairn_transport_options o = { .size = sizeof(o), .device = address, .gpu = -1 };
 	struct cairn_attn_blob *mine = calloc(2 * (size_t)r->num_peers, sizeof(*mine));
 	uint32_t epoch = 0;
 	int ret = mine ? 0 : cairn_error(ENOMEM, "attn_remote: no memory");
@@ -195,6 +196,7 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	r->pass = r->turn = 0;
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
 		r->lanes[i].layers = 0;
+	cairn_lead_address(r->lead, 0, address);
 	if (!ret)
 		ret = r->table->open(&o, &r->t);
 	for (int32_t i = 0; i < r->num_peers && !ret; i++)

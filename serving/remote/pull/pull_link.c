@@ -27,14 +27,18 @@
 /* Opens the transport of which the worker has sent an address. */
 static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, struct cairn_pull_blob *blob)
 {
-	const struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const struct cairn_transport_table *t = cairn_run_transport(theirs->kind);
+	char address[CAIRN_LEAD_ADDRESS];
 	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 
 	if (!t)
 		return cairn_error(EINVAL, "offers a transport that carries no host memory between "
 				   "processes");
 	k->table = t;
+	cairn_lead_address(k->p->lead, k->rank, address);
+	if (!strcmp(t->name, "tcp"))
+		o.device = address;
 	CAIRN_TRY(t->open(&o, &k->t));
 	CAIRN_TRY(t->region_register(k->t, k->ring, bytes, CAIRN_MEMORY_HOST, &k->region));
 	CAIRN_TRY(t->channel_create(k->t, &k->c));
