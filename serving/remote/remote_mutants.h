@@ -72,6 +72,7 @@
 #define cairn_attn_remote_restart		mutant_attn_remote_restart
 #define cairn_attn_remote_stats			mutant_attn_remote_stats
 #define cairn_attn_worker_run			mutant_attn_worker_run
+#define cairn_lead_address			mutant_lead_address
 #define cairn_lead_attention			mutant_lead_attention
 #define cairn_lead_blob				mutant_lead_blob
 #define cairn_lead_create			mutant_lead_create

@@ -32,7 +32,7 @@ int cairn_attn_remote_restart(struct cairn_attn_remote *r)
 
 /* ---- creation ---- */
 
-/* Most bytes of a RUN besides its pages: a record for each part (worker/plan.h), with ids and scored tokens. */
+/* Most bytes of a RUN besides its pages: a record for each part (plan.h), with ids and scored tokens. */
 static size_t run_most(const struct cairn_remote_limits *l)
 {
 	return 256 * (size_t)l->max_batch + 2 * sizeof(int32_t) * (size_t)l->max_rows + 4096;

@@ -191,8 +191,10 @@ static int send_weights(struct cairn_attn_remote *r)
 
 static int begin_epoch(struct cairn_attn_remote *r)
 {
+	char address[CAIRN_LEAD_ADDRESS];
 	const struct cairn_transport_options o = {
-		.size = sizeof(o), .gpu = r->by_stream ? CAIRN_GPU_OF_THREAD : -1,
+		.size = sizeof(o), .device = strcmp(r->table->name, "tcp") ? NULL : address,
+		.gpu = r->by_stream ? CAIRN_GPU_OF_THREAD : -1,
 	};
 	struct cairn_attn_blob *mine = calloc(2 * (size_t)r->num_peers, sizeof(*mine));
 	uint32_t epoch = 0;
@@ -205,6 +207,7 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	r->pass = r->turn = 0;
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
 		r->lanes[i].layers = 0;
+	cairn_lead_address(r->lead, 0, address);
 	if (!ret)
 		ret = r->table->open(&o, &r->t);
 	if (!ret)

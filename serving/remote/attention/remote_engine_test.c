@@ -336,7 +336,7 @@ static void model_workers(struct cairn_test *t)
 		run_all(t, got, m, &opt, &stats);
 		/* the second loss may come when its lane has nothing left to do */
 		EXPECT(t, stats.recoveries >= cases[i].loses && stats.recoveries <= 2 * cases[i].loses);
-		EXPECT(t, stats.sliced_steps >= stats.steps);
+		EXPECT(t, cases[i].loses || stats.sliced_steps == stats.steps);	/* else a launch may fail */
 		EXPECT(t, stats.scheduler.hit_tokens > 0);
 		compare_bits(t, want, got);
 		cairn_lead_destroy(opt.attention);

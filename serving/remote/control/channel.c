@@ -322,12 +322,24 @@ static int shake_hands(struct cairn_control_channel *c, enum cairn_channel_side 
 	return ret;
 }
 
+/*
+ * A message must not wait for the acknowledgement of the one before. A machine that vanishes closes no
+ * connection: its members' beats are then not acknowledged, and the kernel ends the connection. On a Unix
+ * socket the calls fail, and nothing is lost.
+ */
+static void tune(int fd)
+{
+	const int on = 1, vanished = CAIRN_CHANNEL_VANISHED_MS;
+
+	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &vanished, sizeof(vanished));
+}
+
 int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_channel_side side,
 		       const uint8_t *secret, int timeout_ms)
 {
 	const struct sodium *s = NULL;
 	struct cairn_control_channel *c = NULL;
-	const int on = 1;
 	int ret = sodium_load(&s);
 
 	if (!ret && !secret && !peer_is_here(fd))
@@ -342,8 +354,7 @@ int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_ch
 	}
 	c->sodium = s;
 	c->fd = fd;
-	/* a message must not wait for the acknowledgement of the one before; no error on a Unix socket */
-	setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
+	tune(fd);
 	ret = shake_hands(c, side, secret, now_ms() + timeout_ms);
 	c->ended = ret != 0;
 	if (ret)

@@ -32,6 +32,8 @@
 
 #define CAIRN_CHANNEL_MAX	((size_t)1 << 20)	/* bytes of data in a message */
 #define CAIRN_SECRET_BYTES	32
+/* A peer that acknowledges nothing for this time is gone. */
+#define CAIRN_CHANNEL_VANISHED_MS	5000
 
 enum cairn_channel_side { CAIRN_CHANNEL_LEAD, CAIRN_CHANNEL_MEMBER };
 

@@ -277,6 +277,17 @@ void cairn_lead_stats(struct cairn_lead *l, struct cairn_lead_stats *stats)
 	pthread_mutex_unlock(&l->lock);
 }
 
+void cairn_lead_address(struct cairn_lead *l, int32_t rank, char host[CAIRN_LEAD_ADDRESS])
+{
+	snprintf(host, CAIRN_LEAD_ADDRESS, "127.0.0.1");
+	pthread_mutex_lock(&l->lock);
+	for (const struct lead_member *m = l->members; m; m = m->next)
+		if (m->rank && !m->is_lost && *m->address &&
+		    (rank ? m->rank == rank : lead_is_together(l, m->rank)))
+			snprintf(host, CAIRN_LEAD_ADDRESS, "%s", m->address);
+	pthread_mutex_unlock(&l->lock);
+}
+
 int cairn_lead_pid(struct cairn_lead *l, int32_t rank)
 {
 	const struct lead_member *m;

@@ -37,6 +37,7 @@
 #define CAIRN_LEAD_SHAKE_MS	5000
 #define CAIRN_LEAD_MAX_GUESTS	16
 #define CAIRN_LEAD_PREFILL	16		/* most prefill workers */
+#define CAIRN_LEAD_ADDRESS	64		/* bytes of a numeric address, with its NUL */
 
 struct cairn_lead;
 
@@ -96,6 +97,12 @@ int cairn_lead_send(struct cairn_lead *l, int32_t rank, enum cairn_control_kind 
 /* Waits for the blob that the worker sends in this epoch, which must have num_bytes. */
 int cairn_lead_blob(struct cairn_lead *l, int32_t rank, void *bytes, size_t num_bytes);
 int cairn_lead_ready(struct cairn_lead *l, int32_t rank);	/* waits for READY of this epoch */
+
+/*
+ * Writes the numeric address of this machine at which a worker reaches the lead; rank 0: at which all
+ * attention and model workers do. 127.0.0.1 if they are on this machine.
+ */
+void cairn_lead_address(struct cairn_lead *l, int32_t rank, char host[CAIRN_LEAD_ADDRESS]);
 
 int cairn_lead_lost(const struct cairn_lead *l);
 /* Returns -ECONNRESET, with the reason why the first worker of this epoch was lost as the text. */

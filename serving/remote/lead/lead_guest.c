@@ -16,6 +16,7 @@
 #include "primitives/base/error.h"
 #include "rdma/transport/transport.h"
 #include "serving/base/clock.h"
+#include "serving/remote/control/address.h"
 #include "serving/remote/lead/lead_impl.h"
 #include "serving/remote/remote_fault.h"
 
@@ -97,6 +98,9 @@ static struct lead_member *make_member(struct cairn_control_channel *c, const st
 	m->c = c;
 	m->role = j->role;
 	m->pid = j->pid;
+	if (cairn_address_own(cairn_channel_fd(c), m->address, sizeof(m->address)) ||
+	    !strncmp(m->address, "127.", 4) || !strcmp(m->address, "::1"))
+		m->address[0] = 0;
 	m->heard_ns = cairn_clock_ns();
 	return m;
 }

@@ -23,6 +23,7 @@ struct lead_member {
 	uint32_t epoch;			/* that it works in */
 	int32_t users;			/* threads that hold the pointer without the lead's lock */
 	int32_t pid;			/* as it says */
+	char address[CAIRN_LEAD_ADDRESS];	/* of this end of its connection; "": of this machine alone */
 	int is_lost;
 	int64_t heard_ns;		/* when its last message came */
 	uint32_t ready;			/* epoch of its last READY; 0: none */

@@ -47,6 +47,7 @@ static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, 
 {
 	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
 	const struct cairn_transport_table *t = cairn_run_transport(theirs->kind);
+	char address[CAIRN_LEAD_ADDRESS];
 	const size_t bytes = CAIRN_RUN_RING * cairn_run_slot_bytes(&k->p->shape);
 
 	if (!t || cairn_run_check(t, k->p->impl))
@@ -58,6 +59,9 @@ static int open_transport(struct pull_link *k, const struct cairn_blob *theirs, 
 		o.gpu = CAIRN_GPU_OF_THREAD;
 		CAIRN_TRY(make_device_ring(k, bytes));
 	}
+	cairn_lead_address(k->p->lead, k->rank, address);
+	if (!strcmp(t->name, "tcp"))
+		o.device = address;
 	CAIRN_TRY(t->open(&o, &k->t));
 	CAIRN_TRY(t->region_register(k->t, k->on_device ? k->device_ring : k->ring, bytes,
 				     cairn_run_memory(t), &k->region));
