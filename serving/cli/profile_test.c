@@ -42,19 +42,24 @@ static int count_measured(const char *path, int *num)
 static void plan_of(struct cairn_test *t, const char *model, const char *tp)
 {
 	char out[16384], profile[128], plan[128], rows[128];
-	int num;
+	int num, status, tries = 0;
 
 	snprintf(profile, sizeof(profile), "%s/profile%s.jsonl", cairn_tmpdir(t), tp);
 	snprintf(plan, sizeof(plan), "%s/plan%s.json", cairn_tmpdir(t), tp);
 	snprintf(rows, sizeof(rows), "%s/rows%s.jsonl", cairn_tmpdir(t), tp);
-	expect_ok(t, CAIRN(out, "profile", "--impl", "cpu", "--model", model, "--out", profile, "--short",
-			   "--rows", "128,256", "--batches", "1,16", "--contexts", "256,16", "--prompts",
-			   "16,256", "--pair-rows", "128", "--pair-batches", "16", "--how", "streams",
-			   "--alone-seconds", "0", "--pair-seconds", "0", "--tp", tp), out);
-	EXPECT_CONTAINS(t, out, " rows in ");
-	expect_ok(t, CAIRN(out, "search", "--model", model, "--profile", profile, "--rows", "256",
-			   "--decode", "4", "--context", "64", "--nanos", "2", "--gap", "60", "--out", plan,
-			   "--json", rows, "--tp", tp), out);
+	/* on a busy host, the times of two lengths may come out in the wrong order */
+	do {
+		expect_ok(t, CAIRN(out, "profile", "--impl", "cpu", "--model", model, "--out", profile,
+				   "--short", "--rows", "128,256", "--batches", "1,16", "--contexts",
+				   "256,16", "--prompts", "16,256", "--pair-rows", "128", "--pair-batches",
+				   "16", "--how", "streams", "--alone-seconds", "0", "--pair-seconds", "0",
+				   "--tp", tp), out);
+		EXPECT_CONTAINS(t, out, " rows in ");
+		status = CAIRN(out, "search", "--model", model, "--profile", profile, "--rows", "256",
+			       "--decode", "4", "--context", "64", "--nanos", "2", "--gap", "60", "--out",
+			       plan, "--json", rows, "--tp", tp);
+	} while (status && strstr(out, "does not grow with its keys") && ++tries < 5);
+	expect_ok(t, status, out);
 	EXPECT(t, !strstr(out, "will refuse the plan"));
 	EXPECT(t, (strstr(out, "mlp_norm   network") != NULL) == (*tp > '1'));
 	expect_ok(t, CAIRN(out, "search", "--model", model, "--measure", plan, "--impl", "cpu", "--turns",

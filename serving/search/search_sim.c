@@ -91,7 +91,7 @@ static double rate_of(const struct sim *s, int32_t part, int running)
 }
 
 /* Advances the time to the next end. */
-static void advance(struct sim *s, int running)
+static int advance(struct sim *s, int running)
 {
 	double step = INFINITY;
 	int32_t num = s->parts->num_parts;
@@ -99,6 +99,8 @@ static void advance(struct sim *s, int running)
 	for (int32_t p = 0; p < num; p++)
 		if (s->begun[p] > s->ended[p])
 			step = fmin(step, s->left[p] / rate_of(s, p, running));
+	if (!(step >= 0 && step < INFINITY))
+		return cairn_error(EINVAL, "simulation: a part takes %g ms", step);
 	for (int32_t p = 0; p < num; p++) {
 		if (s->begun[p] == s->ended[p])
 			continue;
@@ -107,6 +109,7 @@ static void advance(struct sim *s, int running)
 			s->ended[p]++;
 	}
 	s->now += step;
+	return 0;
 }
 
 static int simulate(struct sim *s, int32_t layers)
@@ -127,7 +130,7 @@ static int simulate(struct sim *s, int32_t layers)
 		if (!running)
 			break;
 		CAIRN_TRY(check_shares(s));
-		advance(s, running);
+		CAIRN_TRY(advance(s, running));
 	}
 	for (int32_t p = 0; p < num; p++)
 		if (s->ended[p] < layers)

@@ -23,6 +23,21 @@ const char *cairn_search_part_name(const struct cairn_search_milp *m, int32_t pa
 	return text;
 }
 
+/* Returns a period in which all parts, however the rows are cut, can run one after the other. */
+static double slowest_ms(const struct cairn_search_problem *p, int32_t nanos)
+{
+	double ms = 0;
+
+	for (int32_t o = 0; o < p->num_ops; o++) {
+		double most = p->ops[o].attention ? cairn_search_attn_ms(p, p->pass.rows, p->pass.decode) : 0;
+
+		for (int32_t b = 0; b < p->num_sizes && !p->ops[o].attention && !p->ops[o].whole; b++)
+			most = fmax(most, p->ms[o][b]);
+		ms += p->ops[o].whole ? p->whole_ms[o] : nanos * most;
+	}
+	return ms;
+}
+
 int cairn_search_milp_open(struct cairn_search_milp *m, const struct cairn_search_problem *problem,
 			   const struct cairn_search_parts *parts, double most_rate)
 {
@@ -32,7 +47,8 @@ int cairn_search_milp_open(struct cairn_search_milp *m, const struct cairn_searc
 	m->parts = parts;
 	m->unit_ms = cairn_search_sequential_ms(problem);
 	CAIRN_TRY(cairn_lp_create(&m->lp));
-	m->rate = cairn_lp_col(m->lp, 0, most_rate, false, "rate");
+	/* a rate of 0 could be best where a pass has few layers, whose spans weigh as much as the period */
+	m->rate = cairn_lp_col(m->lp, m->unit_ms / slowest_ms(problem, parts->nanos), most_rate, false, "rate");
 	for (int32_t p = 0; p < parts->num_parts; p++) {
 		const char *name = cairn_search_part_name(m, p);
 		/*

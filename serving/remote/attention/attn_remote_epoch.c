@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
