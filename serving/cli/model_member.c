@@ -57,7 +57,8 @@ static int serve_as(enum cairn_member_role role, const struct cairn_member_comma
 	       cairn_model_worker_run(&model);
 }
 
-static int work(enum cairn_member_role role, const struct cairn_member_command *c, const struct cairn_member_model *m)
+static int work(enum cairn_member_role role, const struct cairn_member_command *c,
+		const struct cairn_member_model *m)
 {
 	struct cairn_session s = { 0 };
 	uint64_t weights = 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* prefill_stages - `cairn prefill-worker --pp`: a pipeline of processes that computes prompts as one worker */
+/* prefill_stages - `cairn prefill-worker --pp`: a pipeline of processes, which is one worker for its lead */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -48,7 +48,8 @@ int cairn_search_milp_open(struct cairn_search_milp *m, const struct cairn_searc
 	m->unit_ms = cairn_search_sequential_ms(problem);
 	CAIRN_TRY(cairn_lp_create(&m->lp));
 	/* a rate of 0 could be best where a pass has few layers, whose spans weigh as much as the period */
-	m->rate = cairn_lp_col(m->lp, m->unit_ms / slowest_ms(problem, parts->nanos), most_rate, false, "rate");
+	m->rate = cairn_lp_col(m->lp, m->unit_ms / slowest_ms(problem, parts->nanos), most_rate, false,
+			       "rate");
 	for (int32_t p = 0; p < parts->num_parts; p++) {
 		const char *name = cairn_search_part_name(m, p);
 		/*

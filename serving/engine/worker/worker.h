@@ -133,6 +133,7 @@ struct cairn_worker_options {
 	 */
 	int32_t lanes, lane;
 	struct cairn_worker *first;	/* NULL: this one */
+	int64_t kv_journal;		/* bytes of the journal of the members' cache (journal.h); 0: none */
 	/*
 	 * With lanes: number of the model worker (lead.h) that computes the passes of this one, which only
 	 * builds them and takes what was drawn; 0: this process. No lists, and no counters.
@@ -140,7 +141,6 @@ struct cairn_worker_options {
 	int32_t model;
 	/* In such a model worker, for its one lane: how its passes attend, instead of `attention`. */
 	struct cairn_attn_remote *remote;
-	int64_t kv_journal;		/* bytes of the journal of the members' cache (journal.h); 0: none */
 };
 
 #define CAIRN_CONTEXT_KEYS	32768

@@ -137,8 +137,8 @@ int attn_remote_make(struct cairn_attn_remote **out, struct cairn_lead *lead, co
 	if (!ret)
 		ret = attn_stream_create(r);
 	if (!ret && r->by_stream && r->num_models > 1)
-		ret = cairn_error(EOPNOTSUPP, "model_workers: %s: more than 1 need a table with host memory so "
-				  "far", m->impl->name);
+		ret = cairn_error(EOPNOTSUPP, "model_workers: %s: more than 1 need a table with host memory "
+				  "so far", m->impl->name);
 	r->result_bytes = cairn_attn_result_bytes(r->limits.max_batch, CAIRN_LOGPROBS_MAX);
 	for (int32_t i = 1; i < r->num_models && !ret; i++) {
 		r->models[i].result = calloc(1, r->result_bytes);
