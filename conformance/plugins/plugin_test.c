@@ -275,7 +275,7 @@ static void missing_name_is_named(struct cairn_test *t)
 
 #define EMBEDDING	"primitives.embedding.rows7_dim64_vocab100_bf16.normal"
 #define UNKNOWN		"primitives.embedding.reject_unknown_members"
-#define FAR		"primitives.embedding.far_rows5_dim16384_vocab140000_bf16.normal"
+#define FAR		"primitives.embedding.far_rows5_dim16384_vocab270000_bf16.normal"
 #define GEMM		"primitives.gemm.m1_n1_k8_f32.normal"
 
 /* Plug-ins that break a rule without wrong values in a single call are caught; correct ones pass. */

@@ -391,6 +391,18 @@ static int mla_append_fp8_row_17_of_head_17(const struct cairn_mla_append_args *
 	return 0;
 }
 
+/* With keys of 8 bits, eps is 1e-6. */
+static int mla_append_fp8_eps_1e6(const struct cairn_mla_append_args *a, void *stream)
+{
+	struct cairn_mla_append_args b;
+
+	CAIRN_TRY(cairn_mla_append_check(a));
+	cairn_copy_args(&b, a, sizeof(b));
+	if (b.kv_fp8)
+		b.eps = 1e-6f;
+	return cairn_mla_append_ref(&b, stream);
+}
+
 const struct cairn_mutant cairn_mla_append_mutants[] = {
 	DEFECTS(LIST)
 	KV_CUT_ROW(mla_append, rank_by_128, "ranks that 128 does not divide lose their last 64 elements")
@@ -404,5 +416,7 @@ const struct cairn_mutant cairn_mla_append_mutants[] = {
 	{ "mla_append_fp8_row_17_of_head_17", offsetof(struct cairn_impl, mla_append),
 	  (void *)mla_append_fp8_row_17_of_head_17,
 	  "8-bit keys: the 17th of 17 heads is wrong in the 17th row" },
+	{ "mla_append_fp8_eps_1e6", offsetof(struct cairn_impl, mla_append),
+	  (void *)mla_append_fp8_eps_1e6, "with keys of 8 bits, eps is 1e-6" },
 	{ 0 }
 };

@@ -103,7 +103,7 @@ static const struct shape fp8_named[] = {
 	{ OF("fp8_padded_graph", 6, 1, 1, 16, 16, LITE), .flags = FP8 | PAGED_PADDED,
 	  .qo_lens = LENS(1, 1, 1, 0, 0, 0), .kv_lens = LENS(31, 32, 33, 0, 0, 1) },
 	{ OF("fp8_page_1_f16", 3, 4, 9, 1, 3, LITE), .flags = FP8 | F16 | PAGED_RAGGED },
-	{ N("fp8_no_nope", 2, 5, 9, 16, 3, 512, 0, 64), .flags = FP8 },
+	{ N("fp8_no_nope", 2, 5, 9, 16, 3, 512, 0, 64), .flags = FP8, .eps = 1e-3, .size = 0x1p-5 },
 	{ OF("fp8_far_positions", 2, 9, 30, 16, 4, LITE), .flags = FP8 | FAR },
 	{ OF("fp8_heads_128", 2, 3, 20, 64, 128, LITE), .flags = FP8 },
 	{ OF("fp8_batch_300", 300, 1, 5, 4, 1, LITE), .flags = FP8 | PAGED_RAGGED },

@@ -17,7 +17,8 @@ enum sample_bend {
 	sample_bend_temperature_ignored, sample_bend_temperature_inverted,
 	sample_bend_greedy_draws, sample_bend_nan_wins, sample_bend_empty_is_0,
 	sample_bend_first_32k,
-	sample_bend_top_p_ignored_with_top_k, sample_bend_min_p_ignored_with_top_p,
+	sample_bend_top_p_ignored_with_top_k, sample_bend_top_p_ignored_with_top_4,
+	sample_bend_min_p_ignored_with_top_p,
 	sample_bend_top_k_of_greedy_last, sample_bend_infinity_is_nan, sample_bend_nan_row_spreads,
 	sample_bend_weights_in_f16, sample_bend_top_k_of_vocab, sample_bend_temperature_after_min_p,
 };
@@ -127,6 +128,8 @@ static int32_t bent_draw(const struct cairn_sample_args *a, int64_t row, struct 
 		return -1;
 	if (bend == sample_bend_top_p_ignored_with_top_k && top_k > 0)
 		top_p = 1;
+	if (bend == sample_bend_top_p_ignored_with_top_4 && top_k > 0 && top_k <= 4)
+		top_p = 1;
 	if (bend == sample_bend_min_p_ignored_with_top_p && top_p < 1)
 		min_p = 0;
 	if (bend == sample_bend_top_k_of_vocab && top_k >= 16)
@@ -210,6 +213,7 @@ BENT(sample, nan_wins)
 BENT(sample, empty_is_0)
 BENT(sample, first_32k)
 BENT(sample, top_p_ignored_with_top_k)
+BENT(sample, top_p_ignored_with_top_4)
 BENT(sample, min_p_ignored_with_top_p)
 BENT(sample, top_k_of_greedy_last)
 BENT(sample, infinity_is_nan)
@@ -483,6 +487,7 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, empty_is_0, "gives token 0 if nothing can be drawn"),
 	MUTANT(sample, first_32k, "reads only the first 32768 tokens"),
 	MUTANT(sample, top_p_ignored_with_top_k, "ignores top_p if top_k is given"),
+	MUTANT(sample, top_p_ignored_with_top_4, "ignores top_p if top_k is at most 4"),
 	MUTANT(sample, min_p_ignored_with_top_p, "ignores min_p if top_p is given"),
 	MUTANT(sample, top_k_of_greedy_last, "with temperature 0 picks the last of equal logits"),
 	MUTANT(sample, infinity_is_nan, "gives -1 for a row with +INFINITY, as exp(inf - inf) is NaN"),

@@ -133,11 +133,12 @@ void sample_pairs_are_covered(struct cairn_test *t)
 
 /* ---- sweeps ---- */
 
-enum { SWEEP_TOP_K, SWEEP_TOP_P, SWEEP_MIN_P, SWEEP_TEMPERATURE };
+enum { SWEEP_TOP_K, SWEEP_TOP_P, SWEEP_MIN_P, SWEEP_TEMPERATURE, SWEEP_TOP_K_TOP_P };
 
 const char *sample_sweep_name(int i)
 {
-	static const char *const names[SAMPLE_SWEEPS] = { "top_k", "top_p", "min_p", "temperature" };
+	static const char *const names[SAMPLE_SWEEPS] = { "top_k", "top_p", "min_p", "temperature",
+							    "top_k_with_top_p" };
 
 	return names[i];
 }
@@ -163,8 +164,8 @@ void sample_sweep_fill(struct cairn_op *op, int i)
 		for (int32_t j = 0; j < a->vocab; j++)
 			((float *)a->logits)[(int64_t)row * a->vocab + j] = 2 - 0.0078125f * (float)j;
 		((float *)a->temperature)[row] = i == SWEEP_TEMPERATURE ? exp2f(12 * at - 6) : 1;
-		((int32_t *)a->top_k)[row] = i == SWEEP_TOP_K ? row + 1 : 0;
-		((float *)a->top_p)[row] = i == SWEEP_TOP_P ? at : 1;
+		((int32_t *)a->top_k)[row] = i == SWEEP_TOP_K || i == SWEEP_TOP_K_TOP_P ? row + 1 : 0;
+		((float *)a->top_p)[row] = i == SWEEP_TOP_P ? at : i == SWEEP_TOP_K_TOP_P ? 0.4f : 1;
 		((float *)a->min_p)[row] = i == SWEEP_MIN_P ? at : 0;
 		if (i != SWEEP_TEMPERATURE) {
 			draw_last(op, a, row);

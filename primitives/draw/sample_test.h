@@ -20,7 +20,7 @@ void sample_pair_fill(struct cairn_op *op, int i);
 void sample_pairs_are_covered(struct cairn_test *t);
 
 /* Sweeps: each row has another value of one parameter. */
-#define SAMPLE_SWEEPS		4
+#define SAMPLE_SWEEPS		5
 #define SAMPLE_SWEEP_ROWS	290
 #define SAMPLE_SWEEP_VOCAB	300
 

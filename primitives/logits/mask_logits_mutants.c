@@ -17,7 +17,7 @@ enum mask_logits_bend {
 	mask_logits_bend_nan_left, mask_logits_bend_infinity_left, mask_logits_bend_adds,
 	mask_logits_bend_rows_of_1024, mask_logits_bend_empty_mask_ignored, mask_logits_bend_slots_16_bits,
 	mask_logits_bend_words_32_bits, mask_logits_bend_bytes_32_bits, mask_logits_bend_none_rewritten,
-	mask_logits_bend_no_slots_is_none, mask_logits_bend_vocab_of_65536,
+	mask_logits_bend_no_slots_is_none, mask_logits_bend_vocab_of_131072,
 };
 
 /* Returns the first word of a slot. */
@@ -50,7 +50,7 @@ static int bent_allowed(const struct cairn_mask_logits_args *a, int32_t slot, in
 		words = a->vocab / 32 ? a->vocab / 32 : 1;
 	if ((bend == mask_logits_bend_last_word_missing && j / 32 == (a->vocab - 1) / 32) ||
 	    (bend == mask_logits_bend_last_token_missing && j == a->vocab - 1) ||
-	    (bend == mask_logits_bend_vocab_of_65536 && j >= 65536))
+	    (bend == mask_logits_bend_vocab_of_131072 && j >= 131072))
 		return 1;
 	if (slot >= a->num_slots && bend == mask_logits_bend_beyond_is_last)
 		slot = a->num_slots - 1;
@@ -142,7 +142,7 @@ BENT(mask_logits, words_32_bits)
 BENT(mask_logits, bytes_32_bits)
 BENT(mask_logits, none_rewritten)
 BENT(mask_logits, no_slots_is_none)
-BENT(mask_logits, vocab_of_65536)
+BENT(mask_logits, vocab_of_131072)
 
 static int mask_logits_keeps_slots(const struct cairn_mask_logits_args *a, void *stream)
 {
@@ -180,7 +180,7 @@ const struct cairn_mutant cairn_mask_logits_mutants[] = {
 	MUTANT(mask_logits, bytes_32_bits, "cuts the offset of a slot to 32 bits"),
 	MUTANT(mask_logits, none_rewritten, "reads and writes rows without a mask"),
 	MUTANT(mask_logits, no_slots_is_none, "allows everything without slots"),
-	MUTANT(mask_logits, vocab_of_65536, "allows the tokens from 65536 on"),
+	MUTANT(mask_logits, vocab_of_131072, "allows the tokens from 131072 on"),
 	MUTANT(mask_logits, keeps_slots, "reads the slots once for each address"),
 	{ 0 }
 };

@@ -36,7 +36,7 @@ static const struct shape {
 	{ 7, 2050, SHARED },
 	{ 9, 4099, NO_MASK | BEYOND },
 	{ 3, 32000, DENSE },
-	{ 2, 128256, NO_MASK },
+	{ 2, 131105, NO_MASK },
 	{ 2000, 40, NO_MASK | SHARED },		/* many short rows */
 	{ 3, 32768, FAR },
 	{ 12, 2048, NO_MASK | UNTOUCHED },

@@ -119,6 +119,12 @@ static int embedding_far_bytes_32_bits(const struct cairn_embedding_args *a, voi
 	return embedding_cut(a, (uint64_t)a->dim * cairn_dtype_bytes(a->dtype), -1);
 }
 
+static int embedding_far_elements_32_bits(const struct cairn_embedding_args *a, void *stream)
+{
+	(void)stream;
+	return embedding_cut(a, (uint64_t)a->dim, -1);
+}
+
 static int embedding_far_scaled_32_bits(const struct cairn_embedding_args *a, void *stream)
 {
 	(void)stream;
@@ -288,6 +294,7 @@ const struct cairn_mutant cairn_embedding_mutants[] = {
 	MUTANT(embedding, last_8_of_scaled,
 	       "does not write the last vector of a scaled row unless dim is a multiple of 16"),
 	MUTANT(embedding, far_bytes_32_bits, "cuts the offset of a row to 32 bits"),
+	MUTANT(embedding, far_elements_32_bits, "cuts the number of a row's first element to 32 bits"),
 	MUTANT(embedding, far_scaled_32_bits, "with a scale, cuts the offset of a row to 32 bits"),
 	MUTANT(embedding, far_id_16_bits, "cuts ids to 16 bits"),
 	MUTANT(embedding, id_14_bits, "with more than 1024 rows takes ids modulo 2^14"),

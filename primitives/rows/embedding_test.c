@@ -18,7 +18,7 @@
 struct shape {
 	int32_t rows, dim, vocab, dtype, bench;
 	float scale;
-	int32_t far;			/* rows of the table begin past 2^31 elements */
+	int32_t far;			/* rows of the table begin past 2^31 or 2^32 elements */
 	int32_t far_out;		/* rows of out begin past 2^31 elements */
 	/* the table holds 3, 5 and 7: a product with the scale is rounded to a tie, and then to dtype */
 	int32_t ties;
@@ -68,10 +68,10 @@ static const struct shape shapes[] = {
 	{ .rows = 7, .dim = 24, .vocab = 9, .dtype = CAIRN_F32, .scale = 0x1p-130f },
 	/* fp32 cannot represent the largest id */
 	{ .rows = 5, .dim = 8, .vocab = (1 << 24) + 4, .dtype = CAIRN_BF16, .far = 1 },
-	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1 },
+	{ .rows = 5, .dim = 16384, .vocab = 270000, .dtype = CAIRN_BF16, .far = 1 },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1 },
 	/* the same with a scale, because a kernel may have separate code for it */
-	{ .rows = 5, .dim = 16384, .vocab = 140000, .dtype = CAIRN_BF16, .far = 1, .scale = 45.25f },
+	{ .rows = 5, .dim = 16384, .vocab = 270000, .dtype = CAIRN_BF16, .far = 1, .scale = 45.25f },
 	{ .rows = 5, .dim = 8200, .vocab = 270000, .dtype = CAIRN_F32, .far = 1, .scale = 0.5f },
 	{ .rows = (1 << 17) + 4, .dim = 16384, .vocab = 30, .dtype = CAIRN_BF16, .far_out = 1,
 	  .scale = 2 },

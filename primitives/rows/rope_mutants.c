@@ -424,6 +424,15 @@ static int rope_row_65_of_7_heads(const struct cairn_rope_args *a, void *stream)
 	return 0;
 }
 
+/* Heads of k are rotated two at a time in long calls. */
+static int rope_ninth_head(const struct cairn_rope_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_rope_ref(a, stream));
+	if (a->k && a->nnz > 32 && a->num_kv_heads == 9)
+		cairn_store(a->k, a->dtype, 8 * (int64_t)a->head_dim, 0);
+	return 0;
+}
+
 /* Where only q has gaps and a part of a head is rotated, row 1 of k is taken to begin too early. */
 static int rope_k_rows_of_rotary_dim(const struct cairn_rope_args *a, void *stream)
 {
@@ -484,6 +493,8 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, keeps_frequencies, "keeps inv_freq of the first call with the same rotary_dim"),
 	{ "rope_row_65_of_7_heads", offsetof(struct cairn_impl, rope), (void *)rope_row_65_of_7_heads,
 	  "in a single row past whole tiles, the last of 7 heads of k is wrong" },
+	{ "rope_ninth_head", offsetof(struct cairn_impl, rope), (void *)rope_ninth_head,
+	  "with more than 32 rows, the ninth of nine heads of k is wrong" },
 	{ "rope_k_rows_of_rotary_dim", offsetof(struct cairn_impl, rope), (void *)rope_k_rows_of_rotary_dim,
 	  "with gaps in q alone, rows of k that are rotated in part begin at the wrong place" },
 	{ 0 }

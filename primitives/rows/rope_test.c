@@ -161,7 +161,7 @@ static struct shape pair_of(int i)
 #define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
 #define NUM_ENDS	30
 
-static const int32_t ends_q_heads[] = { 1, 3, 7, 9, 17 }, ends_k_heads[] = { 1, 3, 7, 8 };
+static const int32_t ends_q_heads[] = { 1, 3, 7, 9, 17 }, ends_k_heads[] = { 1, 3, 7, 9 };
 static const int32_t ends_dims[] = { 16, 48, 64, 128 };
 static struct cairn_pairs ends = { .num_factors = 8, .levels = { CAIRN_FEW_ENDS, 5, 4, 2, 3, 4, 2, 3 } };
 

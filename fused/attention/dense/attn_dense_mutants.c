@@ -417,6 +417,17 @@ static int attn_dense_normaliser_in_dtype(const struct cairn_attn_dense_args *a,
 	return 0;
 }
 
+/* With groups of 7, the rows of a token that are alone past tiles of 128 are lost. */
+static int attn_dense_lone_token_of_7_heads(const struct cairn_attn_dense_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_dense_ref(a, stream));
+	if (a->batch && a->num_qo_heads == 7 * a->num_kv_heads && a->qo_indptr[1] > 128 &&
+	    a->qo_indptr[1] % 128 == 1)
+		cairn_store(a->out, a->dtype,
+			    (int64_t)(a->qo_indptr[1] - 1) * a->num_qo_heads * a->v_dim, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_dense_mutants[] = {
 	DEFECTS(LIST)
 	LIST(same_buffer_refused, "a call in which V is K is refused")
@@ -425,6 +436,9 @@ const struct cairn_mutant cairn_attn_dense_mutants[] = {
 	{ "attn_dense_last_row_at_end", offsetof(struct cairn_impl, attn_dense),
 	  (void *)attn_dense_last_row_at_end,
 	  "with 3 KV heads, one row past whole tiles and 63 keys past whole tiles, the last element is 0" },
+	{ "attn_dense_lone_token_of_7_heads", offsetof(struct cairn_impl, attn_dense),
+	  (void *)attn_dense_lone_token_of_7_heads,
+	  "with 7 query heads for a KV head, a token alone past tiles of 128 rows is wrong" },
 	{ "attn_dense_normaliser_in_dtype", offsetof(struct cairn_impl, attn_dense),
 	  (void *)attn_dense_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },

@@ -37,6 +37,7 @@ static const struct shape named[] = {
 		.qo_lens = LENS(0, 1, 2, 0, 40, 0), .kv_lens = LENS(9, 0, 33, 0, 17, 5) },
 	{ N("more_queries_than_keys", 2, 150, 97, 4, 2, 128, 128), .flags = BOTH | F16 },
 	{ N("one_key_many_queries", 1, 129, 1, 2, 1, 64, 64), .flags = BOTH },
+	{ N("lone_token_of_7_heads", 1, 129, 131, 7, 1, 64, 64), .flags = BOTH },
 	{ N("padded_graph", 4, 1, 1, 4, 2, 64, 64), .flags = BOTH | PAGED_PADDED,
 		.qo_lens = LENS(40, 1, 0, 0), .kv_lens = LENS(90, 33, 0, 7) },
 	{ N("mixed_lengths", 7, 1, 1, 8, 2, 128, 128), .flags = BOTH,

@@ -774,6 +774,16 @@ static int attn_paged_key_127_of_8_bits(const struct cairn_attn_paged_args *a, v
 	return 0;
 }
 
+/* In a large batch, the last request's row is wrong if its last key is alone in a block of 16. */
+static int attn_paged_lone_key_of_last_request(const struct cairn_attn_paged_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	if (a->kv.batch > 64 && cairn_kv_len(&a->kv, a->kv.batch - 1) % 16 == 1)
+		cairn_store(a->out, a->dtype,
+			    (int64_t)a->qo_indptr[a->kv.batch - 1] * a->num_qo_heads * a->head_dim, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	DEFECTS(LIST)
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
@@ -795,6 +805,9 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	{ "attn_paged_last_row_at_end", offsetof(struct cairn_impl, attn_paged),
 	  (void *)attn_paged_last_row_at_end,
 	  "with a window of 17 and one key in the last of pages of 64, the last element is 0" },
+	{ "attn_paged_lone_key_of_last_request", offsetof(struct cairn_impl, attn_paged),
+	  (void *)attn_paged_lone_key_of_last_request,
+	  "in a batch above 64, the last request is wrong if its last key begins a block of 16" },
 	{ "attn_paged_normaliser_in_dtype", offsetof(struct cairn_impl, attn_paged),
 	  (void *)attn_paged_normaliser_in_dtype,
 	  "the normaliser is rounded to dtype" },

@@ -305,7 +305,8 @@ static const struct shape later[] = {
 	{ N("masked_above_all_f16", 3, 70, 150, 16, 4, 2, 64), .flags = BOTH | F16, .logits = EDGES },
 	{ N("last_key_decides_4097", 2, 1, 4097, 16, 2, 1, 64), .flags = BOTH, .logits = EDGES },
 	{ N("last_key_decides_4161", 1, 2, 4161, 16, 1, 1, 128), .flags = BOTH | F16, .logits = EDGES },
-	{ N("batch_96_with_holes", 96, 1, 130, 16, 2, 1, 64), .flags = BOTH, .kv_lens = LENS(ATTN_HOLES_96) },
+	{ N("batch_97_with_holes", 97, 1, 130, 16, 2, 1, 64), .flags = BOTH,
+	  .kv_lens = LENS(ATTN_HOLES_96, 17) },
 	{ N("batch_2100", 2100, 2, 5, 4, 1, 1, 64), .flags = BOTH | PAGED_RAGGED },
 };
 

@@ -292,6 +292,17 @@ static int gemm_fp8_long_sum_of_last_row(const struct cairn_gemm_fp8_args *a, vo
 	return 0;
 }
 
+/* Rows from 4096 on get no bias. */
+static int gemm_fp8_bias_of_4096_rows(const struct cairn_gemm_fp8_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_fp8_ref(a, stream));
+	if (a->bias && a->m > 4096)
+		cairn_store(a->out, a->out_dtype, 4096 * (int64_t)a->n,
+			    cairn_load(a->out, a->out_dtype, 4096 * (int64_t)a->n) -
+			    cairn_load(a->bias, a->dtype, 0));
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	FP8("e5m2", e5m2, "reads the codes as e5m2"),
 	FP8("subnormals_flushed", subnormals_flushed, "reads subnormal codes as 0"),
@@ -342,6 +353,8 @@ const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	{ "gemm_fp8_corner_of_65_by_1", offsetof(struct cairn_impl, gemm_fp8),
 	  (void *)gemm_fp8_corner_of_65_by_1,
 	  "with a bias, and one row and column past whole tiles, the last element is 0" },
+	{ "gemm_fp8_bias_of_4096_rows", offsetof(struct cairn_impl, gemm_fp8),
+	  (void *)gemm_fp8_bias_of_4096_rows, "row 4096 gets no bias" },
 	{ "gemm_fp8_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_fp8),
 	  (void *)gemm_fp8_long_sum_of_last_row,
 	  "sums longer than 512 are lost in a single row past whole tiles" },

@@ -49,7 +49,7 @@ static const struct row named[] = {
 	F32(300, 600, 528, BLOCKS, .sms = 3), BF16(300, 600, 528, ROWS, .sms = 1),
 	F32(385, 772, 272, BLOCKS, .sms = 4), F32(64, 2048, 656, BLOCKS, .sms = 2),
 	BF16(500, 384, 144, BLOCKS, .sms = 6), F32(2100, 96, 80, BLOCKS, .sms = 2, .stride = 1),
-	BF16(2500, 1, 48, BLOCKS, .sms = 3), F32(260, 640, 2064, BLOCKS, .sms = 2, .stride = 1),
+	BF16(4100, 1, 48, BLOCKS, .sms = 3, .bias = 1), F32(260, 640, 2064, BLOCKS, .sms = 2, .stride = 1),
 	F32(260, 640, 2064, ROWS, .sms = 2), F32(70, 200, 16400, BLOCKS),
 	F32(300, 4100, 2064, BLOCKS, .device_only = 1), F32(1000, 1536, 1040, BLOCKS, .device_only = 1),
 	BF16(2048, 6144, 528, BLOCKS, .device_only = 1),

@@ -158,6 +158,16 @@ static int lora_lone_last_slot(const struct cairn_lora_args *a, void *stream)
 	return 0;
 }
 
+/* Row 64 is left out if its adapter is not that of the row before, which has one. */
+static int lora_tile_of_other_slot(const struct cairn_lora_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_lora_ref(a, stream));
+	if (a->m > 64 && a->slot[63] >= 0 && a->slot[64] >= 0 && a->slot[63] != a->slot[64] &&
+	    a->slot[64] < a->num_slots)
+		cairn_store(a->y, a->dtype, 64 * (int64_t)a->n, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, y_replaced, "writes the adapter's part without y"),
 	MUTANT(lora, scale_ignored, "does not multiply with the scale"),
@@ -185,6 +195,8 @@ const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, rows_by_8, "leaves out the last rows if there are more than 8"),
 	{ "lora_corner_of_three_parts", offsetof(struct cairn_impl, lora), (void *)lora_corner_of_three_parts,
 	  "with three parts, one row and three columns past whole tiles, the last element is 0" },
+	{ "lora_tile_of_other_slot", offsetof(struct cairn_impl, lora), (void *)lora_tile_of_other_slot,
+	  "the first row of a second tile is wrong if its adapter differs from that of the row before" },
 	{ "lora_lone_last_slot", offsetof(struct cairn_impl, lora), (void *)lora_lone_last_slot,
 	  "with ranks above 16, an adapter past whole blocks of 8 spoils a row" },
 	{ 0 }

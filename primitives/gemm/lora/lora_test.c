@@ -128,7 +128,7 @@ static int32_t slot_of(const struct shape *s, int32_t i)
 {
 	switch (s->order) {
 	case MIXED:
-		return i % 5 == 3 ? -1 : i % 7 == 5 ? s->slots : (s->slots - 1 + 2 * i) % s->slots;
+		return i % 11 == 3 ? -1 : i % 7 == 5 ? s->slots : (s->slots - 1 + 2 * i) % s->slots;
 	case RUNS:
 		return i / 5 % 4 == 2 ? -1 : (i / 5 + 1) % s->slots;
 	case ONE:

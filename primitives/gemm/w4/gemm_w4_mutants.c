@@ -224,6 +224,24 @@ static int gemm_w4_long_sum_of_last_row(const struct cairn_gemm_w4_args *a, void
 	return 0;
 }
 
+/* The first element is lost if k ends with half a group of 128 after whole ones. */
+static int gemm_w4_half_a_group(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_w4_ref(a, stream));
+	if (a->group == 128 && a->k > 128 && a->k % 128 == 64)
+		cairn_store(a->out, a->out_dtype, 0, 0);
+	return 0;
+}
+
+/* The last column loses a long sum if it is the ninth of its unit of 16 rows of b. */
+static int gemm_w4_long_sum_of_ninth_row(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_w4_ref(a, stream));
+	if (a->k > 512 && a->n % 16 == 9)
+		cairn_store(a->out, a->out_dtype, a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nibbles_swapped, "swaps the halves of every byte, that is rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
@@ -269,5 +287,10 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	{ "gemm_w4_long_sum_of_last_row", offsetof(struct cairn_impl, gemm_w4),
 	  (void *)gemm_w4_long_sum_of_last_row,
 	  "sums longer than 512 are lost in a single row past whole tiles" },
+	{ "gemm_w4_half_a_group", offsetof(struct cairn_impl, gemm_w4), (void *)gemm_w4_half_a_group,
+	  "an element is lost if k ends with half a group of 128" },
+	{ "gemm_w4_long_sum_of_ninth_row", offsetof(struct cairn_impl, gemm_w4),
+	  (void *)gemm_w4_long_sum_of_ninth_row,
+	  "sums longer than 512 are lost in the ninth row of the last 16 rows of b" },
 	{ 0 }
 };

@@ -78,13 +78,13 @@ static const int32_t pair_k[] = { 32, 64, 160, 288 }, pair_sms[] = { 0, 2 };
 static struct cairn_pairs pairs = { .num_factors = 7, .levels = { 6, 4, 2, 6, 4, 4, 2 } };
 
 /* ends of tiles (ends.h) */
-static const int32_t ends_k[] = { 32, 64, 96, 160, 288 };
+static const int32_t ends_k[] = { 32, 64, 96, 192, 288 };
 static struct cairn_pairs ends = {
 	.num_factors = 5, .levels = { CAIRN_NUM_ENDS, CAIRN_NUM_ENDS, 5, 12, 4 },
 };
 
 /* sums of many stages */
-static const int32_t long_k[] = { 544, 1056, 2080, 4128 }, long_n[] = { 1, 17, 33 };
+static const int32_t long_k[] = { 544, 1056, 2080, 4128 }, long_n[] = { 1, 25, 33 };
 static struct cairn_pairs longs = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, 6, 4, 4, 3 } };
 
 /* Codes of more than 2^32 bytes */
