@@ -98,7 +98,7 @@ $(foreach s,$(STAGES),$(eval $(call read_kbuild,$(s))))
 # Only arithmetic gains from -O3. The server and the transports compile a sixth faster with -O2; tests compute little themselves,
 # and mutants not much more, so that they are compiled with fewer optimisations, in half the time.
 ifeq ($(origin CFLAGS),file)
-$(filter-out $(O)/serving/model/%,$(filter $(O)/serving/% $(O)/rdma/%,$(objs))): CFLAGS = $(if $(SAN),-O1,-O2) -g1
+$(filter-out $(O)/serving/model/% $(library_faces),$(filter $(O)/serving/% $(O)/rdma/%,$(objs))): CFLAGS = $(if $(SAN),-O1,-O2) -g1
 $(filter %_mutants.o,$(objs)): CFLAGS = -O1 -g1
 $(filter %_test.o,$(objs)): CFLAGS = -Og -g1
 endif

@@ -90,8 +90,6 @@ static void refused(struct cairn_test *t)
 	REFUSED(t, "--lanes: 2 are too few for 3 --model-workers", "serve", "--attention-workers", "2",
 		"--model-workers", "3", "--lanes", "2");
 	REFUSED(t, "--join: is missing", "model-worker");
-	REFUSED(t, "--kv-mib: a model worker holds no keys", "model-worker", "--join", "127.0.0.1:1",
-		"--kv-mib", "1");
 	REFUSED(t, "--model-workers: needs --attention-workers", "generate", "--model-workers", "1");
 	REFUSED(t, "--join: is missing", "prefill-worker");
 	REFUSED(t, "--shape: excludes --model", "prefill-worker", "--join", "127.0.0.1:1", "--shape", "x",

@@ -102,7 +102,9 @@ int cairn_cmd_attention_worker(int argc, char **argv)
 	struct cairn_member_command c = CAIRN_MEMBER_DEFAULTS;
 	int64_t device = 0;
 	const struct cairn_option options[] = {
-		CAIRN_MEMBER_OPTIONS(&c), { "device", CAIRN_OPT_INT, &device, 0, MOST_DEVICES - 1, NULL },
+		CAIRN_MEMBER_OPTIONS(&c),
+		{ "kv-mib", CAIRN_OPT_INT, &c.kv_mib, 1, 1 << 30, NULL },
+		{ "device", CAIRN_OPT_INT, &device, 0, MOST_DEVICES - 1, NULL },
 	};
 	int ret = cairn_parse_options(argc, argv, NULL, options, sizeof(options) / sizeof(options[0]), usage);
 

@@ -26,7 +26,6 @@ struct cairn_member_command {
 	{ "transport", CAIRN_OPT_TEXT, &(to)->transport, 0, 0, NULL }, \
 	{ "address", CAIRN_OPT_TEXT, &(to)->o.address, 0, 0, NULL }, \
 	{ "model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
-	{ "kv-mib", CAIRN_OPT_INT, &(to)->kv_mib, 1, 1 << 30, NULL }, \
 	{ "join-timeout", CAIRN_OPT_INT, &(to)->join_s, 0, 1e6, NULL }, \
 	{ "rejoin-timeout", CAIRN_OPT_INT, &(to)->rejoin_s, 0, 1e6, NULL }, \
 	{ "die-with", CAIRN_OPT_INT, &(to)->parent, 1, 1 << 30, NULL }

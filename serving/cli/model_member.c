@@ -94,10 +94,11 @@ static int run(enum cairn_member_role role, const char *name, const char *usage,
 		{ "weights", CAIRN_OPT_CHOICE, &m.weights, 0, 0, cairn_weights_names },
 		{ "kv", CAIRN_OPT_CHOICE, &m.kv, 0, 0, cairn_kv_names },
 		/* of prefill workers alone: */
+		{ "kv-mib", CAIRN_OPT_INT, &c.kv_mib, 1, 1 << 30, NULL },
 		{ "pp", CAIRN_OPT_INT, &m.stages, 1, CAIRN_COMM_MAX_RANKS, NULL },
 		{ "pp-chunk", CAIRN_OPT_INT, &m.chunk, 1, 1 << 20, NULL },
 	};
-	const size_t num = sizeof(options) / sizeof(options[0]) - 2 * (role != CAIRN_MEMBER_PREFILL);
+	const size_t num = sizeof(options) / sizeof(options[0]) - 3 * (role != CAIRN_MEMBER_PREFILL);
 	int ret = cairn_parse_options(argc, argv, NULL, options, num, usage);
 
 	if (ret > 0)
@@ -108,8 +109,6 @@ static int run(enum cairn_member_role role, const char *name, const char *usage,
 		ret = cairn_error(EINVAL, "--shape: excludes --model: a shape has random weights");
 	if (!ret && m.chunk && m.stages < 2)
 		ret = cairn_error(EINVAL, "--pp-chunk: needs --pp");
-	if (!ret && role == CAIRN_MEMBER_MODEL && c.kv_mib)
-		ret = cairn_error(EINVAL, "--kv-mib: a model worker holds no keys and values");
 	if (!ret)
 		ret = m.stages > 1 ? cairn_prefill_stages(&c, &m) : work(role, &c, &m);
 	return cairn_member_status(name, ret);
