@@ -342,7 +342,7 @@ static void too_small_a_device(struct cairn_test *t)
 	cairn_tmpfile(t, list, sizeof(list), "mustpass.txt", "primitives.*\n", 13);
 	setenv("CAIRN_STRAY_PLUGIN", "device_of_1_gib", 1);
 	EXPECT(t, check_listed(path, list, FAR, out, sizeof(out)) == 0);
-	EXPECT_CONTAINS(t, out, "SKIP needs 45877");
+	EXPECT_CONTAINS(t, out, "SKIP needs 88475");
 	EXPECT_CONTAINS(t, out, " bytes of memory, and the device has 1073741824");
 	EXPECT_CONTAINS(t, out, "0 passed, 0 failed, 1 skipped");
 	EXPECT(t, check_listed(path, list, EMBEDDING, out, sizeof(out)) == 0);
