@@ -37,9 +37,6 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 	if (p && !prefill && (p->min_tokens || p->pages || p->stages))
 		return cairn_error(EINVAL, "--prefill-%s: needs --prefill-workers",
 				   p->min_tokens ? "min" : p->pages ? "pages" : "pp");
-	/* Kernels wait for workers: streams that shared a queue would wait for each other. */
-	if (o->workers)
-		setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 	if (o->workers && prefill)
 		return cairn_error(EINVAL, "--prefill-workers: excludes --attention-workers, which hold the "
 				   "cache");
@@ -48,6 +45,11 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
 				   p ? " or --prefill-workers" : "");
 	return o->secret_file && !o->listen ? cairn_error(EINVAL, "--secret-file: needs --workers-listen; "
 							  "workers of this machine inherit a secret") : 0;
+}
+
+void cairn_attention_environment(void)
+{
+	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
 /* Lists the options by which a prefill or model worker has the same model. */

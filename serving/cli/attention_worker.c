@@ -81,8 +81,7 @@ static int work(const struct cairn_member_command *c, int64_t device)
 	struct cairn_session s = { 0 };
 	int ret = choose_device(device);
 
-	/* kernels wait: streams that shared a queue would wait for each other */
-	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+	cairn_attention_environment();
 	if (!ret)
 		ret = cairn_session_start(&s, c->impl, 0);
 	if (!ret)

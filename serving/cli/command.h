@@ -205,11 +205,16 @@ const struct cairn_nano_plans *cairn_session_plans(struct cairn_session *s, cons
 						   const char *command);
 void cairn_session_close(struct cairn_session *s);
 
-/* Checks that the options go together. p NULL: the command has no such options. */
 /* Sets the options of an engine whose attention is by the workers of this lead. */
 void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_attention_options *o,
 			 struct cairn_lead *lead);
+/* Checks that the options go together. p NULL: the command has no such options. */
 int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p);
+/*
+ * Before CUDA starts in a process whose kernels wait for attention workers, or in such a worker: gives each
+ * stream a hardware queue, because two that shared one would wait for each other. Processes inherit it.
+ */
+void cairn_attention_environment(void);
 /*
  * Starts the lead, if there are workers; its errors name the options. The model is loaded. p: as above;
  * c, shape and seed: the options that name table and model.

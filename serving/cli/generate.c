@@ -553,6 +553,8 @@ static int prepare(struct cairn_session *s, struct generate_options *o, int32_t 
 
 	if (o->shape)
 		CAIRN_TRY(check_shape(o));
+	if (o->attention.workers)
+		cairn_attention_environment();
 	CAIRN_TRY(cairn_session_start_rank(s, &o->common, tp, o->shape, (uint64_t)o->seed));
 	host = !!(s->impl.flags & CAIRN_IMPL_HOST_MEM);
 	if (o->shape)

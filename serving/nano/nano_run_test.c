@@ -10,30 +10,6 @@ static const struct cairn_nano_plan two_lanes = { .num_batches = 2, .num_lanes =
 
 /* ---- graphs ---- */
 
-static int capture(struct scene *s, struct cairn_nano *n, const struct cairn_nano_cuts *cuts, void **graph)
-{
-	struct cairn_nano_pass pass;
-	int moved, ret, end;
-
-	CAIRN_TRY(split_scene(s, cuts, &pass));
-	CAIRN_TRY(cairn_nano_reserve(n, &s->kv, &pass, s->stream, &moved));
-	CAIRN_TRY(s->impl.graph_begin(s->stream));
-	ret = cairn_nano_forward(n, &s->kv, &pass, s->stream);
-	end = s->impl.graph_end(s->stream, graph);
-	return ret ? ret : end;
-}
-
-/* Replays a graph with the arrays of the scene as it is now. */
-static int64_t replay(struct scene *s, void *graph, const struct cairn_nano_cuts *cuts)
-{
-	struct cairn_nano_pass pass;
-
-	CAIRN_TRY(scene_reset(s));
-	CAIRN_TRY(split_scene(s, cuts, &pass));
-	CAIRN_TRY(s->impl.graph_launch(graph, s->stream));
-	return compare_scene(s, cuts);
-}
-
 /*
  * A decoding pass is captured once, and replayed with other lengths and pages: the results are those of the
  * pass without a graph. Arrays of other cuts than those of the capture must give other results.
@@ -61,11 +37,11 @@ static void graphs_replay(struct cairn_test *t, const char *table)
 		/* on table cuda, sums may depend on the number of rows */
 		EXPECT(t, strcmp(table, "cuda") ? run_nano(&s, n, &cuts) == 0 : run_nano(&s, n, &cuts) >= 0);
 		expect_last(&s, &cuts);
-		if (!graph && !EXPECT(t, capture(&s, n, &cuts, &graph) == 0))
+		if (!graph && !EXPECT(t, capture_scene(&s, n, &cuts, &graph) == 0))
 			goto out;
-		EXPECT(t, replay(&s, graph, &cuts) == 0);
+		EXPECT(t, replay_scene(&s, graph, &cuts) == 0);
 		cuts = cuts_at(&s, 2, other);
-		EXPECT(t, replay(&s, graph, &cuts) > 0);
+		EXPECT(t, replay_scene(&s, graph, &cuts) > 0);
 	}
 out:
 	if (graph)

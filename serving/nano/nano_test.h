@@ -345,4 +345,30 @@ static inline void random_parts(struct cairn_test *t, const struct cairn_op_grap
 		};
 }
 
+/* Captures a pass with these cuts. */
+static inline int capture_scene(struct scene *s, struct cairn_nano *n, const struct cairn_nano_cuts *cuts,
+				void **graph)
+{
+	struct cairn_nano_pass pass;
+	int moved, ret, end;
+
+	CAIRN_TRY(split_scene(s, cuts, &pass));
+	CAIRN_TRY(cairn_nano_reserve(n, &s->kv, &pass, s->stream, &moved));
+	CAIRN_TRY(s->impl.graph_begin(s->stream));
+	ret = cairn_nano_forward(n, &s->kv, &pass, s->stream);
+	end = s->impl.graph_end(s->stream, graph);
+	return ret ? ret : end;
+}
+
+/* Replays a graph with the arrays of the scene as it is now. Returns what differs. */
+static inline int64_t replay_scene(struct scene *s, void *graph, const struct cairn_nano_cuts *cuts)
+{
+	struct cairn_nano_pass pass;
+
+	CAIRN_TRY(scene_reset(s));
+	CAIRN_TRY(split_scene(s, cuts, &pass));
+	CAIRN_TRY(s->impl.graph_launch(graph, s->stream));
+	return compare_scene(s, cuts);
+}
+
 #endif

@@ -182,29 +182,6 @@ static void on_cpu(struct cairn_test *t)
 
 /* ---- captured passes ---- */
 
-static int capture(struct scene *s, struct cairn_nano *n, const struct cairn_nano_cuts *cuts, void **graph)
-{
-	struct cairn_nano_pass pass;
-	int moved, ret, end;
-
-	CAIRN_TRY(split_scene(s, cuts, &pass));
-	CAIRN_TRY(cairn_nano_reserve(n, &s->kv, &pass, s->stream, &moved));
-	CAIRN_TRY(s->impl.graph_begin(s->stream));
-	ret = cairn_nano_forward(n, &s->kv, &pass, s->stream);
-	end = s->impl.graph_end(s->stream, graph);
-	return ret ? ret : end;
-}
-
-static int64_t replay(struct scene *s, void *graph, const struct cairn_nano_cuts *cuts)
-{
-	struct cairn_nano_pass pass;
-
-	CAIRN_TRY(scene_reset(s));
-	CAIRN_TRY(split_scene(s, cuts, &pass));
-	CAIRN_TRY(s->impl.graph_launch(graph, s->stream));
-	return compare_scene(s, cuts);
-}
-
 /* A decoding pass is captured with its collectives, and replayed with other keys: the bits are those without
  * a graph. */
 static void replays(struct cairn_test *t, struct scene *s, int rank)
@@ -231,9 +208,9 @@ static void replays(struct cairn_test *t, struct scene *s, int rank)
 			expect_last(s, &cuts);
 		}
 		if (!bad && !graph)
-			bad = capture(s, n, &cuts, &graph);
+			bad = capture_scene(s, n, &cuts, &graph);
 		if (!bad)
-			bad = replay(s, graph, &cuts);
+			bad = replay_scene(s, graph, &cuts);
 		if (!EXPECT(t, settle(s, s->m->ranks, bad) == 0)) {
 			cairn_note(t, "rank %d, step %d: %s", rank, step, cairn_last_error());
 			break;

@@ -205,10 +205,10 @@ static int32_t *put(struct pass_lists *to, int32_t *used, int32_t num, const int
 }
 
 /* Lists what this rank sends, and what arrives in which slot, round by round. */
-static void list_earlier(const struct cairn_worker *w, const int32_t *pages, int32_t num, int32_t *from,
+static void list_earlier(struct cairn_worker *w, const int32_t *pages, int32_t num, int32_t *from,
 			 int32_t *arrived, int32_t *places)
 {
-	struct cairn_batch_stripes *s = (struct cairn_batch_stripes *)&w->batch_stripes;
+	struct cairn_batch_stripes *s = &w->batch_stripes;
 	int32_t count[CAIRN_COMM_MAX_RANKS] = { 0 }, n = 0;
 
 	s->most = s->num_from = 0;

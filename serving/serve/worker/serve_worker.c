@@ -309,6 +309,8 @@ static int load(struct worker *w, const struct cairn_serve_options *o)
 	int host;
 
 	CAIRN_TRY(cairn_serve_config(o, &config, &w->max_context));
+	if (o->attention.workers)
+		cairn_attention_environment();
 	CAIRN_TRY(cairn_session_start_rank(&w->session, &o->common, w->tp, o->shape,
 					   (uint64_t)o->seed));
 	w->session.progress_lines = 1;	/* its standard error is a pipe to the front */

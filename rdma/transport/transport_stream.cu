@@ -129,7 +129,6 @@ extern "C" int transport_stream_load(void)
 	struct cudaFuncAttributes attributes;
 
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_sum_kernel));
-
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_put_kernel));
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_wait_kernel));
 	return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* transport_nccl_bench.c - times NCCL's send and receive, and its device API, between two GPUs */
-#include "rdma/transport/transport_nccl_bench.h"
+#include "rdma/transport_bench/transport_nccl_bench.h"
 
 #include <cuda_runtime_api.h>
 #include <dlfcn.h>
@@ -10,7 +10,7 @@
 
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport_cuda.h"
-#include "rdma/transport/transport_nccl_device.h"
+#include "rdma/transport_bench/transport_nccl_device.h"
 
 #define GRAPH_ROUNDS	50	/* round trips in a graph */
 #define DEVICE_HALF	(1u << 20)

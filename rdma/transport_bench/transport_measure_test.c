@@ -10,7 +10,7 @@
  * never a network latency.
  */
 #include "conformance/harness.h"
-#include "rdma/transport/transport_bench_pair.h"
+#include "rdma/transport_bench/transport_bench_pair.h"
 #include "rdma/transport/transport_run.h"
 
 #include <stdio.h>
@@ -21,7 +21,7 @@
 
 #include "primitives/base/launch.h"
 #ifdef CONFIG_NCCL
-#include "rdma/transport/transport_nccl_bench.h"
+#include "rdma/transport_bench/transport_nccl_bench.h"
 #endif
 
 static void row(struct cairn_test *t, const struct bench_pair *p, const char *what, uint64_t bytes,

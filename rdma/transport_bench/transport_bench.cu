@@ -8,7 +8,7 @@
  * payload together, all of them wait for the answer before the next round.
  */
 #include "primitives/base/launch.h"
-#include "rdma/transport/transport_bench.h"
+#include "rdma/transport_bench/transport_bench.h"
 #include "rdma/transport/transport_bulk.cuh"
 
 #define THREADS		256

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* transport_bench.c - runs the bench's kernels at two ends on two GPUs, or on one if there is only one */
-#include "rdma/transport/transport_bench_pair.h"
+#include "rdma/transport_bench/transport_bench_pair.h"
 
 #include <cuda_runtime_api.h>
 #include <stdlib.h>

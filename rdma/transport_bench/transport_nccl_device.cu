@@ -14,7 +14,7 @@
 
 #include "primitives/base/launch.h"
 #include "primitives/ptx/ptx.cuh"
-#include "rdma/transport/transport_nccl_device.h"
+#include "rdma/transport_bench/transport_nccl_device.h"
 
 #define THREADS	256
 

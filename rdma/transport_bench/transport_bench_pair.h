@@ -7,7 +7,7 @@
 #define CAIRN_TRANSPORT_BENCH_PAIR_H
 
 #include "primitives/base/error.h"
-#include "rdma/transport/transport_bench.h"
+#include "rdma/transport_bench/transport_bench.h"
 
 struct bench_spread {
 	double min, median, p95;

@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-#include "rdma/transport/transport_bench_pair.h"
+#include "rdma/transport_bench/transport_bench_pair.h"
 
 struct nccl_bench;
 

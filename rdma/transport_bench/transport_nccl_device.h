@@ -3,7 +3,7 @@
 #ifndef CAIRN_TRANSPORT_NCCL_DEVICE_H
 #define CAIRN_TRANSPORT_NCCL_DEVICE_H
 
-#include "rdma/transport/transport_bench.h"
+#include "rdma/transport_bench/transport_bench.h"
 #include "rdma/transport/transport_nccl.h"
 
 #ifdef __cplusplus
