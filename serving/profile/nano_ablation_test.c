@@ -403,7 +403,8 @@ static void measure_two(struct cairn_test *t, const struct measured *m)
 		cairn_skip(t, "needs 2 GPUs");
 		return;
 	}
-	impl.fini();
+	if (impl.fini)
+		impl.fini();
 	file.sms = info.num_sms;
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
 	if (EXPECT(t, fill_file(&file, m, &pipeline) == 0) &&
