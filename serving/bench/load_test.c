@@ -232,21 +232,21 @@ static int counted_run(struct cairn_test *t, struct cairn_engine *e, struct run 
 	return r->load->max_s > 0 ? 0 : cairn_engine_run(e);
 }
 
-int load_open_as(struct cairn_test *t, const char *shape, enum cairn_kv_form kv, struct cairn_impl *impl,
-		 struct cairn_model **m)
+int load_open_as(struct cairn_test *t, const char *shape, enum cairn_weights weights, enum cairn_kv_form kv,
+		 struct cairn_impl *impl, struct cairn_model **m)
 {
 	struct cairn_model_config c;
 
 	if (open_table(t, "cuda", impl))
 		return -1;
 	return EXPECT(t, cairn_model_shape(shape, &c) == 0) &&
-	       EXPECT(t, cairn_model_random_as(m, impl, &c, CAIRN_WEIGHTS_PLAIN, kv, 1) == 0) ? 0 : -1;
+	       EXPECT(t, cairn_model_random_as(m, impl, &c, weights, kv, 1) == 0) ? 0 : -1;
 }
 
 int load_open(struct cairn_test *t, const char *shape, struct cairn_impl *impl,
 	      struct cairn_model **m)
 {
-	return load_open_as(t, shape, CAIRN_KV_PLAIN, impl, m);
+	return load_open_as(t, shape, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, impl, m);
 }
 
 int load_run(struct cairn_test *t, struct cairn_model *m, const struct load *load, struct load_result *out)

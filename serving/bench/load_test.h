@@ -58,8 +58,8 @@ struct load_result {
  * Opens a shape with random weights on the GPU. Returns 0, or nonzero if the test is skipped or has failed.
  */
 int load_open(struct cairn_test *t, const char *shape, struct cairn_impl *impl, struct cairn_model **m);
-int load_open_as(struct cairn_test *t, const char *shape, enum cairn_kv_form kv, struct cairn_impl *impl,
-		 struct cairn_model **m);
+int load_open_as(struct cairn_test *t, const char *shape, enum cairn_weights weights, enum cairn_kv_form kv,
+		 struct cairn_impl *impl, struct cairn_model **m);
 
 /*
  * Runs the load on an engine with enough pages for max_batch sequences. Returns 0, or -errno with the error

@@ -12,6 +12,9 @@
  *	next. Also the time of each operation of a step, measured between two events, which prevents overlap.
  *   llama3_8b_1024_512_kv_fp8
  *	the first case with keys and values in 8 bits.
+ *   llama3_8b_1024_512_w8a8, llama3_8b_1024_512_w8a8_blocks
+ *	the same with weights and activations of products in 8 bits. They have no optimal_pct, because the
+ *	table's gemm multiplies 16 bits.
  *   llama3_8b_1024_512_nano
  *	the first case with the plans for this GPU in the folder plans/, where `cairn search` writes them;
  *	skipped without one. nano_steps: steps that a plan has run.
@@ -222,36 +225,40 @@ static int fit(struct cairn_test *t, const struct cairn_impl *impl, const struct
 	return l->rows > 0 ? 0 : -1;
 }
 
-static void throughput(struct cairn_test *t, const char *shape, const char *name, enum cairn_kv_form kv,
-		       struct load *load)
+static void throughput(struct cairn_test *t, const char *shape, const char *name, enum cairn_weights weights,
+		       enum cairn_kv_form kv, struct load *load)
 {
 	struct profile p = { 0 };
 	struct load_result r;
 	struct cairn_impl impl;
 	struct cairn_model *m;
-	double rate, optimal, parameters;
-	char what[64], energy[CAIRN_ENERGY_MEMBERS + 64];
+	double rate = 0, optimal;
+	char what[64], share[96] = "", energy[CAIRN_ENERGY_MEMBERS + 64];
 
-	if (load_open_as(t, shape, kv, &impl, &m))
+	if (load_open_as(t, shape, weights, kv, &impl, &m))
 		return;
 	if (fit(t, &impl, m, load))
 		goto out;
-	rate = gemm_rate(t, &impl, m);
+	if (weights == CAIRN_WEIGHTS_PLAIN)
+		rate = gemm_rate(t, &impl, m);
 	p.impl = &impl;
 	load->at_end = profile_steps;
 	load->ctx = &p;
 	if (!EXPECT(t, load_run(t, m, load, &r) == 0) || !EXPECT(t, r.num_wrong == 0 && r.steps > 0))
 		goto out;
-	parameters = (double)m->bytes / (double)cairn_dtype_bytes(m->dtype);
-	optimal = rate / (2 * parameters);
+	if (rate > 0) {
+		optimal = rate / 2 / ((double)m->bytes / (double)cairn_dtype_bytes(m->dtype));
+		snprintf(share, sizeof(share),
+			 "\"optimal_per_s\":%.0f,\"optimal_pct\":%.1f,\"gemm_tflops\":%.1f,", optimal,
+			 100 * tokens_per_s(&r) / optimal, rate * 1e-12);
+	}
 	cairn_row(t, name, "cuda",
-		  "\"tokens_per_s\":%.0f,\"optimal_per_s\":%.0f,\"optimal_pct\":%.1f,\"gemm_tflops\":%.1f,"
-		  "\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,\"steps\":%lld,\"step_ms\":%.3f,"
+		  "\"tokens_per_s\":%.0f,%s\"new_per_s\":%.0f,\"seconds\":%.1f,\"fill_s\":%.1f,"
+		  "\"steps\":%lld,\"step_ms\":%.3f,"
 		  "\"rows\":%d,\"decoding\":%.1f,\"plan_us\":%.1f,\"launch_us\":%.1f,\"report_us\":%.1f,"
 		  "\"host_us\":%.1f,\"host_p95_us\":%.1f,\"idle_pct\":%.3f,\"max_idle_us\":%.1f,"
 		  "\"preempted\":%lld,\"nano_steps\":%lld%s",
-		  tokens_per_s(&r), optimal, 100 * tokens_per_s(&r) / optimal, rate * 1e-12,
-		  (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
+		  tokens_per_s(&r), share, (double)r.new_tokens / r.seconds, r.seconds, r.fill_seconds,
 		  (long long)r.steps, 1e3 * r.seconds / (double)r.steps,
 		  load->rows, r.running, r.plan_us, r.launch_us, r.report_us, r.host_us, r.host_p95_us,
 		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted, (long long)r.nano_steps,
@@ -273,7 +280,7 @@ static void llama3_8b(struct cairn_test *t)
 {
 	struct load l = of_8b;
 
-	throughput(t, "llama3-8b", "llama3_8b_1024_512", CAIRN_KV_PLAIN, &l);
+	throughput(t, "llama3-8b", "llama3_8b_1024_512", CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, &l);
 }
 
 static void llama3_8b_nano(struct cairn_test *t)
@@ -293,7 +300,7 @@ static void llama3_8b_nano(struct cairn_test *t)
 		return;
 	}
 	l.nano = cairn_plan_engine_plans(plans);
-	throughput(t, "llama3-8b", "llama3_8b_1024_512_nano", CAIRN_KV_PLAIN, &l);
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_nano", CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, &l);
 	cairn_plan_engine_close(plans);
 }
 
@@ -301,7 +308,22 @@ static void llama3_8b_kv_fp8(struct cairn_test *t)
 {
 	struct load l = of_8b;
 
-	throughput(t, "llama3-8b", "llama3_8b_1024_512_kv_fp8", CAIRN_KV_FP8, &l);
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_kv_fp8", CAIRN_WEIGHTS_PLAIN, CAIRN_KV_FP8, &l);
+}
+
+static void llama3_8b_w8a8(struct cairn_test *t)
+{
+	struct load l = of_8b;
+
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_w8a8", CAIRN_WEIGHTS_W8A8, CAIRN_KV_FP8, &l);
+}
+
+static void llama3_8b_w8a8_blocks(struct cairn_test *t)
+{
+	struct load l = of_8b;
+
+	throughput(t, "llama3-8b", "llama3_8b_1024_512_w8a8_blocks", CAIRN_WEIGHTS_W8A8_BLOCKS, CAIRN_KV_FP8,
+		   &l);
 }
 
 static void llama3_8b_keep(struct cairn_test *t)
@@ -335,7 +357,7 @@ static void llama32_1b(struct cairn_test *t)
 	struct load l = { .in = 1024, .out = 512, .rows = 2048, .num_requests = 8192, .max_s = 6,
 			  .page_size = 64 };
 
-	throughput(t, "llama32-1b", "llama32_1b_1024_512", CAIRN_KV_PLAIN, &l);
+	throughput(t, "llama32-1b", "llama32_1b_1024_512", CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, &l);
 }
 
 static void timeline_row(struct cairn_test *t, const char *name, const struct load_result *r)
@@ -452,6 +474,8 @@ static const struct cairn_unit measures[] = {
 	{ "llama3_8b_keep", llama3_8b_keep },
 	{ "llama32_1b", llama32_1b },
 	{ "llama3_8b_kv_fp8", llama3_8b_kv_fp8 },
+	{ "llama3_8b_w8a8", llama3_8b_w8a8 },
+	{ "llama3_8b_w8a8_blocks", llama3_8b_w8a8_blocks },
 	{ "decode_256", decode_256 },
 };
 

@@ -41,7 +41,7 @@ static const char usage[] =
 	"  --limit N           only the first N questions\n"
 	"  --batch N           questions at once (64, on the host 8)\n"
 	"  --decode PATH       auto, graph, persistent or unfused: see generate (auto)\n"
-	"  --weights FORM      plain, fp8, fp8-blocks or w4: see generate (plain)\n"
+	"  --weights FORM      plain, fp8, fp8-blocks, w8a8, w8a8-blocks or w4: see generate (plain)\n"
 	"  --kv FORM           plain or fp8: see generate (plain)\n"
 	"  --min-accuracy X    exit status 1 below this percentage (0)\n"
 	"  --verbose           print wrong answers\n"

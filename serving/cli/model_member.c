@@ -14,7 +14,7 @@
 #define MODEL_USAGE \
 	"  --model DIR           the checkpoint (the embedded model)\n" \
 	"  --shape NAME          random weights of this shape, as with cairn serve; --seed N (1)\n" \
-	"  --weights FORM        plain, fp8, fp8-blocks: see generate (plain)\n" \
+	"  --weights FORM        plain, fp8, fp8-blocks, w8a8, w8a8-blocks: see generate (plain)\n" \
 	"  --kv FORM             plain, fp8: see generate (plain)\n"
 
 static const char prefill_usage[] =

@@ -29,7 +29,12 @@
  * Row fp8: if config.json announces it (quant_method compressed-tensors, format float-quantized), X.weight
  * may be stored as F8_E4M3 with X.weight_scale, a scale for each row [rows, 1] or one for the matrix [1]. The
  * same holds as for block fp8, except that the form fp8 keeps codes and scales, if all matrices packed in the
- * weight are stored this way, and fp8-blocks quantises again. Activations are never quantised.
+ * weight are stored this way, and fp8-blocks quantises again.
+ *
+ * w8a8 and w8a8-blocks load what fp8 and fp8-blocks load. Besides, every product of a pass except those of
+ * experts quantises its activations (quant_fp8w.h): with one scale for each row, or for each 128 elements of
+ * a row. gemm_fp8 computes it for one row as for many, so a row's result does not depend on its batch. In the
+ * other forms activations keep the model's dtype, whatever the checkpoint says of them.
  *
  * gpt-oss: all experts of a layer are one tensor, in which gates and ups alternate; they are separated when
  * they are loaded. If config.json announces it (quant_method mxfp4), the tensor may be stored as MXFP4
@@ -79,21 +84,30 @@ enum cairn_weights {
 	CAIRN_WEIGHTS_FP8,		/* one scale per row */
 	CAIRN_WEIGHTS_FP8_BLOCKS,	/* one scale per block of 128 x 128 */
 	CAIRN_WEIGHTS_W4,		/* 4 bits, as the checkpoint stores them */
+	CAIRN_WEIGHTS_W8A8,		/* FP8, and products quantise their activations row by row */
+	CAIRN_WEIGHTS_W8A8_BLOCKS,	/* FP8_BLOCKS, and activations by pieces of 1 x 128 */
 	CAIRN_NUM_WEIGHT_FORMS
 };
 
 static inline int cairn_weights_are_fp8(enum cairn_weights weights)
 {
-	return weights == CAIRN_WEIGHTS_FP8 || weights == CAIRN_WEIGHTS_FP8_BLOCKS;
+	return weights != CAIRN_WEIGHTS_PLAIN && weights != CAIRN_WEIGHTS_W4;
+}
+
+/* Returns whether products take activations in 8 bits, too. */
+static inline int cairn_weights_are_w8a8(enum cairn_weights weights)
+{
+	return weights == CAIRN_WEIGHTS_W8A8 || weights == CAIRN_WEIGHTS_W8A8_BLOCKS;
 }
 
 /* Returns the scale_kind that operations take for 8-bit weights in this form. */
 static inline int32_t cairn_weights_scale_kind(enum cairn_weights weights)
 {
-	return weights == CAIRN_WEIGHTS_FP8_BLOCKS ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
+	return weights == CAIRN_WEIGHTS_FP8_BLOCKS || weights == CAIRN_WEIGHTS_W8A8_BLOCKS ?
+	       CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS;
 }
 
-/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", "w4", NULL. */
+/* Names of the forms, in the order above: "plain", "fp8", "fp8-blocks", "w4", "w8a8", "w8a8-blocks", NULL. */
 extern const char *const cairn_weights_names[];
 
 /* What the KV cache holds. */

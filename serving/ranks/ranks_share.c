@@ -129,7 +129,8 @@ enum cairn_share cairn_model_share(const struct cairn_model *m, const struct cai
 
 int32_t cairn_model_whole_columns(const struct cairn_model *m, enum cairn_weight w)
 {
-	if (m->ranks <= 1 || m->weights != CAIRN_WEIGHTS_FP8)
+	if (m->ranks <= 1 || !cairn_weights_are_fp8(m->weights) ||
+	    cairn_weights_scale_kind(m->weights) != CAIRN_FP8_SCALE_ROWS)
 		return 0;
 	switch (w) {
 	case CAIRN_W_O:

@@ -47,7 +47,7 @@ static const char usage[] =
 	"  --rendezvous HOST:PORT, --rendezvous-key-file FILE, --rendezvous-timeout S, --nodes N,\n"
 	"  --node-rank K          see generate; only node 0 takes requests\n"
 	"  --decode PATH          auto, graph, persistent, unfused (auto)\n"
-	"  --weights FORM         plain, fp8, fp8-blocks, w4: see generate (plain)\n"
+	"  --weights FORM         plain, fp8, fp8-blocks, w8a8, w8a8-blocks, w4: see generate (plain)\n"
 	"  --kv FORM              plain, fp8: see generate (plain)\n"
 	"  --repeatable           the same request gets the same bits whatever runs beside it, until the\n"
 	"                         worker is restarted; slower: prompts are computed one by one, answers\n"

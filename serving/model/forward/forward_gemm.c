@@ -10,6 +10,49 @@
 #include "serving/lora/lora.h"
 #include "serving/model/weight_w4.h"
 
+/* Returns n rounded up to what operations want their workspaces and arrays aligned to. */
+static size_t aligned(size_t n)
+{
+	return (n + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
+}
+
+/* A product of 8-bit activations: the workspace holds their codes, then their scales, then gemm_fp8's own. */
+static int run_gemm_w8a8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
+{
+	const struct cairn_model *m = w->m;
+	const int32_t kind = cairn_weights_scale_kind(m->weights);
+	const int by_rows = kind == CAIRN_FP8_SCALE_ROWS;
+	const size_t codes = aligned((size_t)plain->m * (size_t)plain->k);
+	const size_t pieces = by_rows ? 1 : ((size_t)plain->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+	const size_t own = codes + aligned(pieces * (size_t)plain->m * sizeof(float));
+	char *room = plain->workspace;
+	const struct cairn_quant_fp8w_args quant = {
+		.size = sizeof(quant), .b = (uint8_t *)room, .scale = (float *)(room + codes), .w = plain->a,
+		.n = plain->m, .k = plain->k, .dtype = plain->dtype,
+		.scale_kind = by_rows ? CAIRN_FP8_SCALE_ROWS : CAIRN_FP8_SCALE_PIECES,
+	};
+	struct cairn_gemm_fp8_args args = {
+		.size = sizeof(args), .out = plain->out, .a = quant.b, .b = plain->b, .a_scale = quant.scale,
+		.b_scale = scale, .bias = plain->bias, .m = plain->m, .n = plain->n, .k = plain->k,
+		.dtype = plain->dtype, .out_dtype = plain->out_dtype, .scale_kind = kind,
+	};
+	size_t bytes = 0;
+
+	if (!w->asking) {
+		if (plain->workspace_bytes < own)
+			return cairn_error(EINVAL, "forward: a workspace of %zu bytes, the product needs %zu",
+					   plain->workspace_bytes, own);
+		args.workspace = room + own;
+		args.workspace_bytes = plain->workspace_bytes - own;
+		CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &quant, w->stream));
+		return CAIRN_TABLE(m->impl, gemm_fp8, &args, w->stream);
+	}
+	if (m->impl->gemm_fp8_workspace)
+		CAIRN_TRY(CAIRN_TABLE(m->impl, gemm_fp8_workspace, &args, &bytes));
+	bytes += own;
+	return forward_ask(w, 0, &bytes, "gemm_fp8_workspace");
+}
+
 static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
 {
 	const struct cairn_model *m = w->m;
@@ -121,6 +164,8 @@ static int run_product(struct walk *w, const struct cairn_graph_op *op, const st
 	const struct cairn_model *m = w->m;
 	size_t bytes = 0;
 
+	if (scale && cairn_weights_are_w8a8(m->weights))
+		return run_gemm_w8a8(w, args, scale);
 	if (scale)
 		return run_gemm_fp8(w, args, scale);
 	if (scale_w4)

@@ -19,7 +19,8 @@
 
 #define FIRST_BLOCKS	"model.layers.0.mlp.experts.gate_up_proj_blocks"
 
-const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", NULL };
+const char *const cairn_weights_names[] = { "plain", "fp8", "fp8-blocks", "w4", "w8a8", "w8a8-blocks",
+					    NULL };
 const char *const cairn_exchange_names[] = { "auto", "heads", "ring", "blocks", NULL };
 
 int cairn_table_error(const struct cairn_impl *impl, int ret, const char *what)

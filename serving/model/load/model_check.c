@@ -85,9 +85,11 @@ static int check_fp8(const struct cairn_impl *impl, const char *dir, const struc
 
 	if (c->shares > 1)
 		snprintf(share, sizeof(share), " in the share of one of %d ranks", c->shares);
-	if (!impl->quant_fp8w || !impl->gemm_fp8w)
+	if (!impl->quant_fp8w || !(cairn_weights_are_w8a8(weights) ? impl->gemm_fp8 != NULL :
+				   impl->gemm_fp8w != NULL))
 		return cairn_error(EOPNOTSUPP, "%s: the table has no operation %s", impl->name,
-				   impl->quant_fp8w ? "gemm_fp8w" : "quant_fp8w");
+				   !impl->quant_fp8w ? "quant_fp8w" :
+				   cairn_weights_are_w8a8(weights) ? "gemm_fp8" : "gemm_fp8w");
 	for (int i = 0; i < COUNT(sizes); i++) {
 		if (sizes[i].size % 16)
 			return cairn_error(EOPNOTSUPP,

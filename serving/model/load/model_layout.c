@@ -305,7 +305,7 @@ static int64_t blocks(int32_t n)
 
 int64_t cairn_weight_scales(const struct cairn_model *m, int32_t n, int32_t k)
 {
-	return m->weights == CAIRN_WEIGHTS_FP8 ? n : blocks(n) * blocks(k);
+	return cairn_weights_scale_kind(m->weights) == CAIRN_FP8_SCALE_ROWS ? n : blocks(n) * blocks(k);
 }
 
 /* Returns how many factors a weight of experts in NVFP4 has, which follow its scales (moe.h). */

@@ -104,19 +104,24 @@ static int no_fp8(const struct cairn_moe_args *args, size_t *size)
 	return args->fp8w ? cairn_error(EOPNOTSUPP, "moe: fp8w: not supported") : 0;
 }
 
-static void refuses_fp8(struct cairn_test *t, const struct cairn_impl *impl, const char *name,
-			const char *text)
+static void refuses_as(struct cairn_test *t, const struct cairn_impl *impl, const char *name,
+		       enum cairn_weights weights, const char *text)
 {
 	struct cairn_model *m = NULL;
 	struct golden g;
 
 	if (open_golden(t, &g, name))
 		return;
-	EXPECT(t, cairn_model_load_as(&m, impl, g.dir, CAIRN_WEIGHTS_FP8, CAIRN_KV_PLAIN, NULL,
-				      NULL) == -EOPNOTSUPP);
+	EXPECT(t, cairn_model_load_as(&m, impl, g.dir, weights, CAIRN_KV_PLAIN, NULL, NULL) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), text);
 	EXPECT(t, m == NULL);
 	close_golden(&g);
+}
+
+static void refuses_fp8(struct cairn_test *t, const struct cairn_impl *impl, const char *name,
+			const char *text)
+{
+	refuses_as(t, impl, name, CAIRN_WEIGHTS_FP8, text);
 }
 
 static void refused(struct cairn_test *t)
@@ -134,6 +139,8 @@ static void refused(struct cairn_test *t)
 	without = impl;
 	without.gemm_fp8w = NULL;
 	refuses_fp8(t, &without, "llama3_tiny", "no operation gemm_fp8w");
+	without.gemm_fp8 = NULL;
+	refuses_as(t, &without, "llama3_tiny", CAIRN_WEIGHTS_W8A8, "no operation gemm_fp8");
 	without.quant_fp8w = NULL;
 	refuses_fp8(t, &without, "llama3_tiny", "no operation quant_fp8w");
 }

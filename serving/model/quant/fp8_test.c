@@ -30,7 +30,8 @@ static void logits(struct cairn_test *t, const char *table, const char *name, en
 	plain = malloc(n * sizeof(*plain));
 	bound = malloc(n * sizeof(*bound));
 	if (!EXPECT(t, plain && bound) ||
-	    !EXPECT(t, cairn_model_ref_fp8_bound(f.g.dir, f.g.tokens, f.g.num_tokens, plain, bound) == 0))
+	    !EXPECT(t, cairn_model_ref_fp8_bound(f.g.dir, weights, f.g.tokens, f.g.num_tokens, plain,
+						 bound) == 0))
 		goto out;
 	for (size_t i = 0; i < n; i++) {
 		double off = fabs((double)f.logits[i] - plain[i]);
@@ -118,7 +119,10 @@ static void stored_values_cuda(struct cairn_test *t)
 	what(mixtral_blocks_f16, "mixtral_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 1) \
 	what(qwen3_moe_blocks, "qwen3_moe_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0) \
 	what(deepseek_blocks, "deepseek_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0) \
-	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1)
+	what(deepseek_q_rows_f16, "deepseek_q_tiny", CAIRN_WEIGHTS_FP8, 1) \
+	what(llama3_w8a8, "llama3_tiny", CAIRN_WEIGHTS_W8A8, 0) \
+	what(mistral_w8a8_blocks_f16, "mistral_tiny", CAIRN_WEIGHTS_W8A8_BLOCKS, 1) \
+	what(deepseek_w8a8_blocks, "deepseek_tiny", CAIRN_WEIGHTS_W8A8_BLOCKS, 0)
 /* stored in 8 bits; not on ref, where a comparison with plain weights would show nothing else */
 #define STORED(what) \
 	what(deepseek_v3_fp8_blocks, "deepseek_v3_fp8_tiny", CAIRN_WEIGHTS_FP8_BLOCKS, 0) \

@@ -176,7 +176,7 @@ int cairn_model_keeps_codes(const struct cairn_model *m, const struct cairn_part
 	if (!s->factors || !cairn_weight_fp8(m, p->weight, &n, &k) || s->cut.rows != m->dims[p->rows] ||
 	    s->cut.cols != m->dims[p->cols])
 		return 0;
-	if (m->weights == CAIRN_WEIGHTS_FP8)
+	if (cairn_weights_scale_kind(m->weights) == CAIRN_FP8_SCALE_ROWS)
 		return !is_blocks;	/* the scale of a whole matrix is repeated for its rows */
 	if (!is_blocks || s->cut.first_row % CAIRN_FP8_BLOCK || s->cut.first_col % CAIRN_FP8_BLOCK)
 		return 0;		/* blocks of the share are not those of the checkpoint */
@@ -250,7 +250,8 @@ int cairn_model_load_codes(const struct cairn_model *m, const struct cairn_part 
 			   int64_t max_factors, void *stream)
 {
 	const int64_t first = place->first / (int64_t)cairn_dtype_bytes(m->dtype);
-	const int64_t rows = s->cut.rows, block = m->weights == CAIRN_WEIGHTS_FP8 ? 1 : CAIRN_FP8_BLOCK;
+	const int by_rows = cairn_weights_scale_kind(m->weights) == CAIRN_FP8_SCALE_ROWS;
+	const int64_t rows = s->cut.rows, block = by_rows ? 1 : CAIRN_FP8_BLOCK;
 	char *codes = (char *)cairn_model_weight(m, place->layer, p->weight) + first;
 	float *scales = (float *)(uintptr_t)cairn_model_scale(m, place->layer, p->weight);
 	int64_t across, num;

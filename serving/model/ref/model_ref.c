@@ -169,7 +169,10 @@ int cairn_model_ref_bound_as(const char *dir, enum cairn_weights weights, const 
 		      rows, exact, bound);
 }
 
-int cairn_model_ref_fp8_bound(const char *dir, const int32_t *ids, int rows, double *exact, double *bound)
+int cairn_model_ref_fp8_bound(const char *dir, enum cairn_weights weights, const int32_t *ids, int rows,
+			      double *exact, double *bound)
 {
-	return spread((struct ref){ .weight_noise = 1 }, dir, ids, rows, exact, bound);
+	const struct ref of = { .weight_noise = 1, .disturbs_rows = cairn_weights_are_w8a8(weights) };
+
+	return spread(of, dir, ids, rows, exact, bound);
 }

@@ -32,15 +32,17 @@ int cairn_model_ref_bound(const char *dir, const int32_t *ids, int num_ids, int 
 			   double *bound);
 /*
  * The same for a model with 8-bit matrices: `exact` uses the quantised matrices, quantised after packing as
- * in the engine.
+ * in the engine, and with w8a8 quantises the activations of each product.
  */
 int cairn_model_ref_bound_as(const char *dir, enum cairn_weights weights, const int32_t *ids, int num_ids,
 			     int dtype, double *exact, double *bound);
 /*
- * Computes how far quantisation of the matrices may move the logits. The error of an element is at most 2^-4
- * of its value or 2^-10 of its scale, whichever is larger (e4m3 has four significant bits, and steps of 2^-9
- * in the subnormal range). exact: without noise; bound: as above, with that error as noise.
+ * Computes how far quantisation of the matrices, and with w8a8 of activations, may move the logits. The error
+ * of an element is at most 2^-4 of its value or 2^-10 of its scale, whichever is larger (e4m3 has four
+ * significant bits, and steps of 2^-9 in the subnormal range). exact: without noise; bound: as above, with
+ * that error as noise.
  */
-int cairn_model_ref_fp8_bound(const char *dir, const int32_t *ids, int num_ids, double *exact, double *bound);
+int cairn_model_ref_fp8_bound(const char *dir, enum cairn_weights weights, const int32_t *ids, int num_ids,
+			      double *exact, double *bound);
 
 #endif

@@ -33,6 +33,7 @@ struct ref {
 	struct cairn_safetensors *st;
 	enum cairn_weights weights;
 	double noise, weight_noise;	/* weight_noise: for matrix elements, as from quantisation */
+	int disturbs_rows;		/* weight_noise is for activations, too */
 	uint64_t rng;
 	struct kept **kept;
 	int is_first;

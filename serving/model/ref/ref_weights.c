@@ -191,13 +191,18 @@ static void disturb(struct ref *r, double *w, int n, int k)
 	}
 }
 
-/* Replaces w [n, k] by its values after quant_fp8w. */
-static void quantise(struct ref *r, double *w, int n, int k)
+static enum cairn_fp8_scale scale_kind(const struct ref *r)
 {
-	int blocks = r->weights == CAIRN_WEIGHTS_FP8_BLOCKS, across;
+	return (enum cairn_fp8_scale)cairn_weights_scale_kind(r->weights);
+}
+
+/* Replaces w [n, k] by its values after quant_fp8w. */
+static void quantise(struct ref *r, double *w, int n, int k, enum cairn_fp8_scale kind)
+{
+	int across;
 	struct cairn_quant_fp8w_args args = {
 		.size = sizeof(args), .n = n, .k = k, .dtype = CAIRN_F32,
-		.scale_kind = blocks ? CAIRN_FP8_SCALE_BLOCKS : CAIRN_FP8_SCALE_ROWS,
+		.scale_kind = kind,
 	};
 	int64_t total = (int64_t)n * k;
 	float *plain;
@@ -216,8 +221,10 @@ static void quantise(struct ref *r, double *w, int n, int k)
 		r->failed = cairn_quant_fp8w_ref(&args, NULL);
 	for (int64_t i = 0; !r->failed && i < total; i++) {
 		int row = (int)(i / k), column = (int)(i % k);
-		float scale = args.scale[blocks ? row / CAIRN_FP8_BLOCK * across +
-					 column / CAIRN_FP8_BLOCK : row];
+		int piece = column / CAIRN_FP8_BLOCK;
+		float scale = args.scale[kind == CAIRN_FP8_SCALE_ROWS ? row :
+					 kind == CAIRN_FP8_SCALE_PIECES ? piece * n + row :
+					 row / CAIRN_FP8_BLOCK * across + piece];
 
 		w[i] = fp8_value(args.b[i]) * (double)scale;
 	}
@@ -232,7 +239,7 @@ static int is_kept(struct ref *r, int layer, const char *full)
 	const struct cairn_tensor *t = ref_tensor(r, layer, full);
 
 	return t && t->dtype == CAIRN_ST_F8_E4M3 &&
-	       (r->weights == CAIRN_WEIGHTS_FP8) == (row_scales(r, layer, full) != NULL);
+	       (scale_kind(r) == CAIRN_FP8_SCALE_ROWS) == (row_scales(r, layer, full) != NULL);
 }
 
 /*
@@ -247,7 +254,7 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 	static const char *const pairs[][2] = { { "gate_proj", "up_proj" }, { "w1", "w3" } };
 	const int64_t size = (int64_t)n * k;
 
-	for (int i = 0; i < 4 && r->weights == CAIRN_WEIGHTS_FP8_BLOCKS && n % CAIRN_FP8_BLOCK; i++) {
+	for (int i = 0; i < 4 && scale_kind(r) == CAIRN_FP8_SCALE_BLOCKS && n % CAIRN_FP8_BLOCK; i++) {
 		const char *end = strrchr(name, '.') + 1;
 		double *other, *both;
 		char second[96];
@@ -261,7 +268,7 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 		if (other && both) {
 			memcpy(both + i % 2 * size, w, sizeof(*w) * (size_t)size);
 			memcpy(both + !(i % 2) * size, other, sizeof(*w) * (size_t)size);
-			quantise(r, both, 2 * n, k);
+			quantise(r, both, 2 * n, k, CAIRN_FP8_SCALE_BLOCKS);
 			memcpy(w, both + i % 2 * size, sizeof(*w) * (size_t)size);
 		} else if (!both) {
 			r->failed = cairn_error(ENOMEM, "model_ref: no memory");
@@ -271,7 +278,30 @@ static void quantise_packed(struct ref *r, double *w, int n, int k, int layer, c
 		return;
 	}
 	if (!is_kept(r, layer, full))
-		quantise(r, w, n, k);
+		quantise(r, w, n, k, scale_kind(r));
+}
+
+/*
+ * Returns the activations in [rows, k] as a product in 8 bits sees them, or with noise instead of
+ * quantisation; the caller frees them.
+ */
+static double *rows_in_8_bits(struct ref *r, const double *in, int rows, int k)
+{
+	const size_t bytes = sizeof(*in) * (size_t)rows * (size_t)k;
+	double *x = malloc(bytes);
+
+	if (!x) {
+		r->failed = cairn_error(ENOMEM, "model_ref: no memory");
+		return NULL;
+	}
+	memcpy(x, in, bytes);
+	if (r->disturbs_rows) {
+		disturb(r, x, rows, k);
+		return x;
+	}
+	quantise(r, x, rows, k, scale_kind(r) == CAIRN_FP8_SCALE_ROWS ? CAIRN_FP8_SCALE_ROWS :
+		 CAIRN_FP8_SCALE_PIECES);
+	return x;
 }
 
 /* Returns a quantised matrix; the caller frees it. */
@@ -309,7 +339,9 @@ void ref_project(struct ref *r, double *out, const double *in, int rows, int n, 
 {
 	int is_fp8 = cairn_weights_are_fp8(r->weights) && is_quantised(name);
 	int is_w4 = r->c.w4.stored && is_quantised(name);
-	double *w, *b = NULL;
+	int is_w8a8 = (r->disturbs_rows || cairn_weights_are_w8a8(r->weights)) && is_quantised(name) &&
+		      !strstr(name, "experts.");
+	double *w, *x = NULL, *b = NULL;
 	char full[96];
 
 	snprintf(full, sizeof(full), "%s.weight", name);
@@ -325,12 +357,15 @@ void ref_project(struct ref *r, double *out, const double *in, int rows, int n, 
 		b = ref_matrix(r, layer, full);
 	if (w && r->weight_noise > 0 && is_quantised(name))
 		disturb(r, w, n, k);
-	if (w)
-		cairn_products(out, n, in, k, rows, w, n, k);
+	if (w && is_w8a8)
+		x = rows_in_8_bits(r, in, rows, k);
+	if (w && (x || !is_w8a8))
+		cairn_products(out, n, x ? x : in, k, rows, w, n, k);
 	for (int64_t i = 0; b && i < (int64_t)rows * n; i++)
 		out[i] += b[i % n];
 	for (int64_t i = 0; w && !exact && i < (int64_t)rows * n; i++)
 		out[i] = ref_rounded(r, out[i]);
+	free(x);
 	free(w);
 	free(b);
 }
