@@ -25,7 +25,7 @@ import sys
 import compare
 from base import plots, views
 from claims import all_claims
-from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, rdma_section, serving_section, validate_section
+from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, overlap_section, rdma_section, serving_section, validate_section
 from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from sections.cards import COUNTED, counted
 from base.records import BadRecords, Ceilings, Machine, Rows, load
@@ -322,7 +322,8 @@ def build(measured, recordings=()):
     banner = banner_of(here, shown, recordings, len(measured) > 0)
     kept = shown.gpu.keep(lambda r: r.get("ok") is not False or r.op == "generate")
     simulated = disagg_section.simulated(shown.rows)
-    ctx = Context(Rows([*kept, *simulated, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
+    searched = overlap_section.searched(shown.rows)
+    ctx = Context(Rows([*kept, *simulated, *searched, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
     page = Page(TITLE)
     page.card = shown.card
     machine = Machine(shown.gpu)
@@ -345,6 +346,7 @@ def build(measured, recordings=()):
         operations.decode_step,
         rdma_section.section,
         serving_section.section,
+        overlap_section.section,
         disagg_section.section,
         validate_section.section,
         operations.others,

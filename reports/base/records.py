@@ -32,6 +32,8 @@ NUMBERS = (
     "seed",
 )
 TIMES = ("min_ns", "median_ns", "p95_ns")
+# Members that tell rows of one case apart, by op.
+APART = {"interference": ("how", "sms_a", "sms_b")}
 DTYPES = ("f32", "f16", "bf16", "fp8", "f64", "tf32")
 
 
@@ -49,7 +51,7 @@ class Record:
     def __init__(self, raw, where="a record"):
         self.raw, self.where = raw, where
         self.op, self.case, self.impl = raw["op"], raw["case"], raw["impl"]
-        self.key = (self.op, self.case, self.impl)
+        self.key = (self.op, self.case, self.impl, *(raw.get(name) for name in APART.get(self.op, ())))
         self.n, self.words = split_case(self.case)
 
     def get(self, key, default=None):
