@@ -21,7 +21,8 @@ static void measure(struct cairn_test *t, const char *shape, const char *label, 
 	if (ranks_measure(t, &m, &l, 1, &times))
 		return;
 	snprintf(name, sizeof(name), "%s_8k_n%d", label, ranks);
-	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":%d,\"first_ms\":%.2f,\"first_min_ms\":%.2f",
+	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":%d,\"first_ms\":%.2f,"
+		  "\"first_min_ms\":%.2f",
 		  TOKENS, ranks, (double)times.first_ns * 1e-6, (double)times.first_min_ns * 1e-6);
 }
 
