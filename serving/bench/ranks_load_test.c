@@ -238,10 +238,11 @@ static int measure(const struct ranks_model *m, const struct ranks_load *loads, 
 	return cairn_session_end_rank(&session, tp, ret);
 }
 
-static void measure_apart(struct outcome *o, const struct ranks_model *m, const struct ranks_load *loads,
-			  int num)
+static void measure_apart(struct outcome *o, pid_t parent, const struct ranks_model *m,
+			  const struct ranks_load *loads, int num)
 {
-	prctl(PR_SET_PDEATHSIG, SIGKILL);
+	if (prctl(PR_SET_PDEATHSIG, SIGKILL) < 0 || getppid() != parent)
+		_exit(1);
 	cairn_clear_error();
 	o->ret = measure(m, loads, num, o->times);
 	snprintf(o->why, sizeof(o->why), "%s", cairn_last_error());
@@ -254,6 +255,7 @@ int ranks_measure(struct cairn_test *t, const struct ranks_model *m, const struc
 	const struct cairn_common_options options = options_of(m);
 	const int32_t ranks = cairn_num_ranks(&options);
 	const char *plural = ranks > 1 ? "s" : "";
+	const pid_t self = getpid();
 	struct outcome *o;
 	pid_t pid;
 	int ret;
@@ -269,7 +271,7 @@ int ranks_measure(struct cairn_test *t, const struct ranks_model *m, const struc
 	snprintf(o->why, sizeof(o->why), "the process that measures has died");
 	pid = fork();
 	if (!pid)
-		measure_apart(o, m, loads, num);
+		measure_apart(o, self, m, loads, num);
 	EXPECT(t, pid > 0 && waitpid(pid, NULL, 0) == pid);
 	ret = o->ret;
 	if (ret == -ENOMEM && m->shape)
