@@ -116,7 +116,7 @@ static int64_t median_step(const struct answer *answers, const struct ranks_load
 
 /* Prompts are random, and the same for all requests. */
 static int run_once(struct cairn_engine *e, const struct ranks_load *l, const int32_t *prompt,
-		    struct answer *answers, int64_t *first_ns)
+		    struct answer *answers, int64_t *first_ns, int64_t *all_ns)
 {
 	const int64_t begin = cairn_clock_ns();
 
@@ -132,6 +132,7 @@ static int run_once(struct cairn_engine *e, const struct ranks_load *l, const in
 		CAIRN_TRY(cairn_engine_submit(e, &r));
 	}
 	CAIRN_TRY(cairn_engine_run(e));
+	*all_ns = cairn_clock_ns() - begin;
 	for (int32_t i = 0; i < l->batch; i++) {
 		if (answers[i].num < new_tokens(l))
 			return cairn_error(EIO, "request %d ended after %d tokens", i, answers[i].num);
@@ -149,6 +150,7 @@ static int time_runs(struct cairn_engine *e, const struct ranks_load *l, int32_t
 	struct answer *answers = calloc((size_t)l->batch, sizeof(*answers));
 	int64_t *at = malloc((size_t)l->batch * (size_t)room * sizeof(*at)), ns[MAX_RUNS];
 	const int counted = l->runs > 1 ? l->runs - 1 : 1;
+	struct cairn_engine_stats stats;
 	uint64_t x = 1;
 	int ret = prompt && answers && at ? 0 : cairn_error(ENOMEM, "no memory for requests");
 
@@ -159,12 +161,15 @@ static int time_runs(struct cairn_engine *e, const struct ranks_load *l, int32_t
 	for (int32_t i = 0; !ret && i < l->batch; i++)
 		answers[i].at = at + (size_t)i * (size_t)room;
 	for (int i = 0; i < l->runs && !ret; i++)
-		ret = run_once(e, l, prompt, answers, &ns[i && l->runs > 1 ? i - 1 : 0]);
+		ret = run_once(e, l, prompt, answers, &ns[i && l->runs > 1 ? i - 1 : 0], &to->all_ns);
 	if (!ret) {
 		qsort(ns, (size_t)counted, sizeof(*ns), by_ns);
 		to->first_ns = ns[counted / 2];
 		to->first_min_ns = ns[0];
 		to->step_ns = l->steps ? median_step(answers, l) : 0;
+		to->all_tokens = (int64_t)l->batch * (l->tokens + room);
+		cairn_engine_stats(e, &stats);
+		to->fused = stats.fused_steps > 0;
 	}
 	free(at);
 	free(answers);

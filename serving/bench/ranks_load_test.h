@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * ranks_load_test - times of prompts and of decoding steps on several ranks; for the rows of tp_decode,
- * tp_prefill, cp_prefill, cp_decode, ring_attention, pp_prefill and simulated_ranks
+ * tp_prefill, tp_offline, cp_prefill, cp_decode, ring_attention, pp_prefill and simulated_ranks
  *
  * Include conformance/harness.h first.
  */
@@ -33,6 +33,8 @@ struct ranks_load {
 struct ranks_times {
 	int64_t first_ns, first_min_ns;	/* until each request has a token: median and least of the runs */
 	int64_t step_ns;		/* median of the steps of the last run */
+	int64_t all_ns, all_tokens;	/* of the last run: its time; tokens of prompts and answers */
+	int fused;			/* steps were one operation each (decode_step), not a list of them */
 };
 
 /*

@@ -5,7 +5,7 @@
  *   llama3_8b_n1_1k, ... llama3_70b_n8_16k
  *	random weights of the shape on so many GPUs; 1 and 16 requests with so many keys each, in graphs as
  *	served. A row for each batch: median_ns of a step, tokens_per_s of all requests, and first_ms until
- *	all of them had their first token.
+ *	all of them had their first token; fused: steps were one operation each.
  *
  * The check runs the same code on the cpu table, with the embedded model.
  */
@@ -30,9 +30,9 @@ static void measure(struct cairn_test *t, const char *shape, const char *label, 
 		snprintf(name, sizeof(name), "%s_b%d_kv%d_n%d", label, loads[i].batch, keys, ranks);
 		EXPECT(t, times[i].step_ns > 0);
 		cairn_row(t, name, "cuda", "\"batch\":%d,\"context\":%d,\"ranks\":%d,\"median_ns\":%lld,"
-			  "\"tokens_per_s\":%.1f,\"first_ms\":%.2f", loads[i].batch, keys, ranks,
+			  "\"tokens_per_s\":%.1f,\"first_ms\":%.2f,\"fused\":%s", loads[i].batch, keys, ranks,
 			  (long long)times[i].step_ns, loads[i].batch * 1e9 / (double)times[i].step_ns,
-			  (double)times[i].first_ns * 1e-6);
+			  (double)times[i].first_ns * 1e-6, times[i].fused ? "true" : "false");
 	}
 }
 
