@@ -14,7 +14,7 @@ and line number, and exit status 2.
 base/        records (reading them), page (numbering, tables), plots, views (names of cases and members), peers, verdicts
 claims/      the papers' claims with their rules: all_claims, and a module for each group
 sections/    the sections of the page: operations, dsmem, collectives, energy, attention, ladder (attention in steps), fused,
-             rdma, serving, disagg (simulated); cards (recordings side by side); drawings of the prefix tree and of the timeline
+             rdma, serving, ranks (several GPUs), disagg (simulated); cards (recordings side by side); drawings of the prefix tree and of the timeline
 tests/       on synthetic records (samples)
 """
 
@@ -25,7 +25,7 @@ import sys
 import compare
 from base import plots, views
 from claims import all_claims
-from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, overlap_section, rdma_section, serving_section, validate_section
+from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, overlap_section, ranks_section, rdma_section, serving_section, validate_section
 from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
 from sections.cards import COUNTED, counted
 from base.records import BadRecords, Ceilings, Machine, Rows, load
@@ -347,6 +347,7 @@ def build(measured, recordings=()):
         rdma_section.section,
         serving_section.section,
         overlap_section.section,
+        ranks_section.section,
         disagg_section.section,
         validate_section.section,
         operations.others,

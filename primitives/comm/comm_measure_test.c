@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * comm_measure_test.c - rows of `cairn bench primitives.comm`: collectives between two GPUs
+ * comm_measure_test.c - rows of `cairn bench primitives.comm`: collectives between the GPUs of a host
  *
- * Both ranks are in this process, each on its GPU. A row is the time of one call in a graph of GRAPH_CALLS
- * calls that follow each other, in which the residual is updated in place as in a model. impl nccl:
- * ncclAllReduce, then our rmsnorm with the residual. With one GPU both ranks share it and the names begin
- * with one_gpu_; this tests the code and says nothing about a link.
+ * All ranks are in this process, each on its GPU. A row is the time of one call in a graph of GRAPH_CALLS
+ * calls that follow each other; that of all_reduce_norm updates the residual in place as in a model. bytes:
+ * of a rank's rows; of what all_to_all distributes, a share to each rank; of what send_recv sends in a ring.
+ * impl nccl: comm_nccl_test.c. With one GPU two ranks share it and the names begin with one_gpu_; this tests
+ * the code and says nothing about a link.
+ *
+ * Each measure has a process of its own, so that one that is stuck keeps nobody else's rows.
  */
 #include "conformance/harness.h"
 #include "primitives/comm/comm_measure_test.h"
 
 #ifdef CONFIG_CUDA
-#include <cuda_runtime_api.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,286 +22,80 @@
 #include "conformance/suite/op_case.h"
 #include "conformance/tables/tables.h"
 #include "primitives/base/launch.h"
-#ifdef CONFIG_NCCL
-#include <dlfcn.h>
-
-#include "rdma/transport/transport_nccl.h"
-#endif
+#include "primitives/comm/comm_group_test.h"
 
 #define GRAPH_CALLS	50
 #define SAMPLES		25
-#define DIM		4096
-#define MAX_ROWS	4096
+#define MAX		CAIRN_COMM_MAX_RANKS
+#define DIM		COMM_DIM
+#define JUDGED_ROWS	256		/* in double precision on the host */
 
-struct nccl {
-#ifdef CONFIG_NCCL
-	const struct nccl_functions *n;
-	ncclComm_t comm[2];
-	ncclResult_t (*all_reduce)(const void *from, void *to, size_t count, ncclDataType_t type,
-				   ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream);
-#endif
-};
-
-struct pair {
-	int gpu[2], num_gpus;
-	cudaStream_t stream[2];
-	struct cairn_comm comm[2];
-	uint16_t *x[2], *residual[2], *out[2], *weight[2], *sum[2];
-	uint16_t *host_x[2], *host_residual, *host_weight, *got;
-	struct nccl nccl;
-};
-
-/* ---- opening ---- */
-
-static pthread_barrier_t met;
-static uint8_t board[2][CAIRN_COMM_EXCHANGE];
-
-struct opening {
-	struct pair *p;
-	int rank, ret;
-	char text[256];
-};
-
-static int exchange(void *arg, const void *mine, void *all, size_t bytes)
+static int32_t rows_of(size_t bytes)
 {
-	const struct opening *o = arg;
-
-	memcpy(board[o->rank], mine, bytes);
-	pthread_barrier_wait(&met);
-	for (int r = 0; r < 2; r++)
-		memcpy((uint8_t *)all + (size_t)r * bytes, board[r], bytes);
-	pthread_barrier_wait(&met);
-	return 0;
+	return (int32_t)(bytes / 2 / DIM);
 }
 
-static void *open_rank(void *arg)
+static int call_ours(struct comm_group *g, enum comm_op op, int r, size_t bytes)
 {
-	struct opening *o = arg;
-	struct cairn_comm_args a = { .size = sizeof(a), .exchange = exchange, .arg = o, .rank = o->rank,
-				     .ranks = 2 };
-
-	if (cudaSetDevice(o->p->gpu[o->rank]) != cudaSuccess)
-		cudaGetLastError();	/* the table finds out too */
-	o->ret = cairn_impl_cuda.comm_open(&a, &o->p->comm[o->rank]);
-	snprintf(o->text, sizeof(o->text), "%s", cairn_last_error());
-	return NULL;
-}
-
-static int open_comms(struct pair *p)
-{
-	struct opening o[2] = { { .p = p, .rank = 0 }, { .p = p, .rank = 1 } };
-	pthread_t other;
-
-	pthread_barrier_init(&met, NULL, 2);
-	if (pthread_create(&other, NULL, open_rank, &o[1]))
-		return cairn_error(ENOMEM, "cannot create a thread");
-	open_rank(&o[0]);
-	pthread_join(other, NULL);
-	pthread_barrier_destroy(&met);
-	for (int r = 0; r < 2; r++)
-		if (o[r].ret)
-			return cairn_error(-o[r].ret, "rank %d: %s", r, o[r].text);
-	return 0;
-}
-
-static int alloc_rank(struct pair *p, int r)
-{
-	const size_t bytes = (size_t)MAX_ROWS * DIM * 2;
-	uint16_t **arrays[] = { &p->x[r], &p->residual[r], &p->out[r], &p->sum[r], &p->weight[r] };
-
-	CAIRN_CUDA(cudaSetDevice(p->gpu[r]));
-	CAIRN_CUDA(cudaStreamCreateWithFlags(&p->stream[r], cudaStreamNonBlocking));
-	for (size_t i = 0; i < ARRAY_SIZE(arrays); i++)
-		CAIRN_CUDA(cudaMalloc((void **)arrays[i], i < 4 ? bytes : DIM * 2));
-	return 0;
-}
-
-static void random_row(struct cairn_test *t, uint16_t *to, size_t count)
-{
-	for (size_t i = 0; i < count; i++)
-		to[i] = cairn_double_to_bf16((double)(int64_t)(cairn_rand(t) % 4001) / 1000 - 2);
-}
-
-static int open_pair(struct cairn_test *t, struct pair *p)
-{
-	const size_t count = (size_t)MAX_ROWS * DIM;
-
-	memset(p, 0, sizeof(*p));
-	if (cudaGetDeviceCount(&p->num_gpus) != cudaSuccess || !p->num_gpus) {
-		cudaGetLastError();
-		return cairn_error(ENODEV, "no CUDA device");
-	}
-	p->gpu[1] = p->num_gpus > 1;
-	for (int r = 0; r < 2; r++)
-		CAIRN_TRY(alloc_rank(p, r));
-	p->host_x[0] = malloc(5 * count * 2 + DIM * 2);
-	if (!p->host_x[0])
-		return cairn_error(ENOMEM, "no memory");
-	p->host_x[1] = p->host_x[0] + count;
-	p->host_residual = p->host_x[1] + count;
-	p->got = p->host_residual + count;
-	p->host_weight = p->got + 2 * count;
-	random_row(t, p->host_x[0], 2 * count);
-	random_row(t, p->host_residual, count);
-	random_row(t, p->host_weight, DIM);
-	return open_comms(p);
-}
-
-static void close_pair(struct pair *p)
-{
-	for (int r = 0; r < 2; r++) {
-		cudaSetDevice(p->gpu[r]);
-		if (p->stream[r])
-			cudaStreamSynchronize(p->stream[r]);
-	}
-	for (int r = 0; r < 2; r++) {
-		if (p->comm[r].handle)
-			cairn_impl_cuda.comm_close(&p->comm[r]);
-#ifdef CONFIG_NCCL
-		if (p->nccl.comm[r])
-			p->nccl.n->CommAbort(p->nccl.comm[r]);
-#endif
-		cudaSetDevice(p->gpu[r]);
-		if (p->stream[r])
-			cudaStreamDestroy(p->stream[r]);
-		cudaFree(p->x[r]);
-		cudaFree(p->residual[r]);
-		cudaFree(p->out[r]);
-		cudaFree(p->sum[r]);
-		cudaFree(p->weight[r]);
-	}
-	cudaSetDevice(p->gpu[0]);
-	free(p->host_x[0]);
-}
-
-/* ---- calls ---- */
-
-typedef int (*call_fn)(struct pair *p, int r, int32_t rows);
-
-static int call_ours(struct pair *p, int r, int32_t rows)
-{
-	const struct cairn_all_reduce_norm_args a = {
-		.size = sizeof(a), .out = p->out[r], .residual = p->residual[r], .x = p->x[r],
-		.weight = p->weight[r], .comm = p->comm[r], .rows = rows, .dim = DIM, .dtype = CAIRN_BF16,
-		.eps = 1e-5f,
+	const int64_t block = (int64_t)bytes / g->ranks;
+	const int32_t row_bytes = block < 4096 ? (int32_t)block : 4096;
+	const struct cairn_all_reduce_norm_args reduce = {
+		.size = sizeof(reduce), .out = g->out[r], .residual = g->residual[r], .x = g->x[r],
+		.weight = g->weight[r], .comm = g->comm[r], .rows = rows_of(bytes), .dim = DIM,
+		.dtype = CAIRN_BF16, .eps = 1e-5f,
+	};
+	const struct cairn_all_to_all_args all = {
+		.size = sizeof(all), .out = g->out[r], .x = g->x[r], .comm = g->comm[r], .out_block = block,
+		.out_stride = row_bytes, .x_block = block, .x_stride = row_bytes,
+		.rows = (int32_t)(block / row_bytes), .row_bytes = row_bytes,
+	};
+	const struct cairn_send_recv_args send = {
+		.size = sizeof(send), .out = g->out[r], .x = g->x[r], .comm = g->comm[r],
+		.bytes = (int64_t)bytes, .to = (r + 1) % g->ranks, .from = (r + g->ranks - 1) % g->ranks,
 	};
 
-	return cairn_impl_cuda.all_reduce_norm(&a, p->stream[r]);
+	return op == COMM_ALL_REDUCE_NORM ? cairn_impl_cuda.all_reduce_norm(&reduce, g->stream[r]) :
+	       op == COMM_ALL_TO_ALL ? cairn_impl_cuda.all_to_all(&all, g->stream[r]) :
+	       cairn_impl_cuda.send_recv(&send, g->stream[r]);
 }
 
-#ifdef CONFIG_NCCL
-static int open_nccl(struct pair *p)
+static int all_ranks(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call)
 {
-	struct nccl *n = &p->nccl;
-	ncclResult_t result;
+	int ret = call == comm_nccl_call ? comm_nccl_warm(g, op, bytes) : 0;
 
-	if (p->num_gpus < 2)
-		return cairn_error(ENODEV, "NCCL does not connect a GPU with itself");
-	CAIRN_TRY(nccl_load(&n->n));
-	n->all_reduce = (__typeof__(n->all_reduce))dlsym(n->n->lib, "ncclAllReduce");
-	if (!n->all_reduce)
-		return cairn_error(ENODEV, "libnccl.so.2 has no ncclAllReduce");
-	result = n->n->CommInitAll(n->comm, 2, p->gpu);
-	if (result != ncclSuccess)
-		return nccl_failed(n->n, result, "ncclCommInitAll");
-	return 0;
-}
-
-static int reduce_nccl(struct pair *p, int r, int32_t rows)
-{
-	ncclResult_t result = p->nccl.all_reduce(p->x[r], p->sum[r], (size_t)rows * DIM, ncclBfloat16,
-						 ncclSum, p->nccl.comm[r], p->stream[r]);
-
-	return result == ncclSuccess ? 0 : nccl_failed(p->nccl.n, result, "ncclAllReduce");
-}
-
-static int call_nccl(struct pair *p, int r, int32_t rows)
-{
-	const struct cairn_rmsnorm_args a = {
-		.size = sizeof(a), .out = p->out[r], .residual = p->residual[r], .x = p->sum[r],
-		.weight = p->weight[r], .rows = rows, .dim = DIM, .dtype = CAIRN_BF16, .eps = 1e-5f,
-	};
-
-	CAIRN_TRY(reduce_nccl(p, r, rows));
-	return cairn_impl_cuda.rmsnorm(&a, p->stream[r]);
-}
-
-/* Makes NCCL connect the ranks for this size: outside a group, or in a graph, it would wait for the peer. */
-static int warm_nccl(struct pair *p, int32_t rows)
-{
-	int ret = 0;
-
-	if (p->nccl.n->GroupStart() != ncclSuccess)
-		return cairn_error(EIO, "ncclGroupStart failed");
-	for (int r = 0; r < 2 && !ret; r++)
-		ret = reduce_nccl(p, r, rows);
-	if (p->nccl.n->GroupEnd() != ncclSuccess)
-		return cairn_error(EIO, "ncclGroupEnd failed");
-	return ret;
-}
-#else
-static int open_nccl(struct pair *p)
-{
-	(void)p;
-	return cairn_error(ENODEV, "this build has no NCCL headers");
-}
-
-static int call_nccl(struct pair *p, int r, int32_t rows)
-{
-	(void)p;
-	(void)r;
-	(void)rows;
-	return -ENODEV;
-}
-
-static int warm_nccl(struct pair *p, int32_t rows)
-{
-	return call_nccl(p, 0, rows);
-}
-#endif
-
-static int upload(struct pair *p, int32_t rows)
-{
-	const size_t bytes = (size_t)rows * DIM * 2;
-
-	for (int r = 0; r < 2; r++) {
-		CAIRN_CUDA(cudaSetDevice(p->gpu[r]));
-		CAIRN_CUDA(cudaMemcpy(p->x[r], p->host_x[r], bytes, cudaMemcpyHostToDevice));
-		CAIRN_CUDA(cudaMemcpy(p->residual[r], p->host_residual, bytes, cudaMemcpyHostToDevice));
-		CAIRN_CUDA(cudaMemcpy(p->weight[r], p->host_weight, DIM * 2, cudaMemcpyHostToDevice));
+	for (int r = 0; r < g->ranks && !ret; r++) {
+		CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
+		ret = call(g, op, r, bytes);
 	}
-	return 0;
-}
-
-static int both(struct pair *p, int32_t rows, call_fn call)
-{
-	int ret = call == call_nccl ? warm_nccl(p, rows) : 0;
-
-	for (int r = 0; r < 2 && !ret; r++) {
-		CAIRN_CUDA(cudaSetDevice(p->gpu[r]));
-		ret = call(p, r, rows);
-	}
-	for (int r = 0; r < 2; r++) {
-		CAIRN_CUDA(cudaSetDevice(p->gpu[r]));
-		CAIRN_CUDA(cudaStreamSynchronize(p->stream[r]));
+	for (int r = 0; r < g->ranks; r++) {
+		CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
+		CAIRN_CUDA(cudaStreamSynchronize(g->stream[r]));
 		CAIRN_TRY(ret);
-		CAIRN_TRY(cairn_impl_cuda.comm_error(&p->comm[r]));
+		CAIRN_TRY(cairn_impl_cuda.comm_error(&g->comm[r]));
 	}
 	return 0;
 }
 
-/* Judges out of one call; slack is what NCCL's rounding of the sum may add. */
-static int judge(struct cairn_test *t, struct pair *p, int32_t rows, double slack)
+/* ---- results ---- */
+
+static int fetch(struct comm_group *g, int r, size_t bytes)
 {
-	const struct cairn_all_reduce_norm_args a = {
-		.size = sizeof(a), .out = p->got, .residual = p->host_residual, .x = p->host_x[0],
-		.weight = p->host_weight, .comm = { p, 0, 2 }, .rows = rows, .dim = DIM, .dtype = CAIRN_BF16,
-		.eps = 1e-5f,
-	};
-	struct cairn_all_reduce_norm_args b = a;
-	const struct cairn_all_reduce_norm_args *all[] = { &a, &b };
+	CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
+	CAIRN_CUDA(cudaMemcpy(g->got, g->out[r], bytes, cudaMemcpyDeviceToHost));
+	return 0;
+}
+
+/*
+ * Judges the first rows of out. slack: what NCCL may add, which rounds each of the ranks - 1 sums to bf16.
+ * These are below 2 * ranks.
+ */
+static int judge_sums(struct cairn_test *t, struct comm_group *g, size_t bytes, double slack)
+{
+	const int32_t rows = rows_of(bytes) < JUDGED_ROWS ? rows_of(bytes) : JUDGED_ROWS;
 	const size_t count = (size_t)rows * DIM;
-	struct cairn_exact exact[2] = { 0 };
+	struct cairn_all_reduce_norm_args args[MAX];
+	const struct cairn_all_reduce_norm_args *all[MAX];
+	struct cairn_exact exact[2] = { { 0 } };
 	double *memory = malloc(4 * count * sizeof(double)), worst = 0;
 	int64_t bad = 0;
 
@@ -309,14 +104,19 @@ static int judge(struct cairn_test *t, struct pair *p, int32_t rows, double slac
 	for (int i = 0; i < 2; i++)
 		exact[i] = (struct cairn_exact){ .val = memory + 2 * i * count,
 						 .bound = memory + (2 * i + 1) * count };
-	b.x = p->host_x[1];
-	b.comm.rank = 1;
+	for (int r = 0; r < g->ranks; r++) {
+		args[r] = (struct cairn_all_reduce_norm_args){
+			.size = sizeof(args[r]), .out = g->got, .residual = g->host_residual,
+			.x = g->host_x[r], .weight = g->host_weight, .comm = { g, r, g->ranks },
+			.rows = rows, .dim = DIM, .dtype = CAIRN_BF16, .eps = 1e-5f,
+		};
+		all[r] = &args[r];
+	}
 	EXPECT(t, cairn_all_reduce_norm_exact(all, exact) == 0);
-	for (int r = 0; r < 2; r++) {
-		cudaSetDevice(p->gpu[r]);
-		EXPECT(t, cudaMemcpy(p->got, p->out[r], count * 2, cudaMemcpyDeviceToHost) == cudaSuccess);
+	for (int r = 0; r < g->ranks; r++) {
+		bad += fetch(g, r, count * 2) != 0;
 		for (size_t i = 0; i < count; i++) {
-			double err = fabs(cairn_bf16_to_float(p->got[i]) - exact[0].val[i]);
+			double err = fabs(cairn_bf16_to_float(g->got[i]) - exact[0].val[i]);
 
 			bad += !(err <= exact[0].bound[i] + slack);
 			worst = err > worst ? err : worst;
@@ -327,44 +127,65 @@ static int judge(struct cairn_test *t, struct pair *p, int32_t rows, double slac
 	return EXPECT(t, bad == 0);
 }
 
+static int judge_copies(struct cairn_test *t, struct comm_group *g, enum comm_op op, size_t bytes)
+{
+	const size_t block = bytes / (size_t)g->ranks;
+	int bad = 0;
+
+	for (int r = 0; r < g->ranks; r++) {
+		const char *got = (const char *)g->got;
+
+		bad += fetch(g, r, bytes) != 0;
+		for (int s = 0; op == COMM_ALL_TO_ALL && s < g->ranks; s++)
+			bad += memcmp(got + (size_t)s * block,
+				      (const char *)g->host_x[s] + (size_t)r * block, block) != 0;
+		if (op == COMM_SEND_RECV)
+			bad += memcmp(got, g->host_x[(r + g->ranks - 1) % g->ranks], bytes) != 0;
+	}
+	return EXPECT(t, bad == 0);
+}
+
 /* ---- time ---- */
 
-static int capture(struct pair *p, int r, int32_t rows, call_fn call, cudaGraphExec_t *exec)
+static int capture(struct comm_group *g, enum comm_op op, int r, size_t bytes, comm_call call,
+		   cudaGraphExec_t *exec)
 {
 	cudaGraph_t graph;
 	cudaError_t err;
 	int ret = 0;
 
-	CAIRN_CUDA(cudaSetDevice(p->gpu[r]));
-	CAIRN_CUDA(cudaStreamBeginCapture(p->stream[r], cudaStreamCaptureModeThreadLocal));
+	CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
+	CAIRN_CUDA(cudaStreamBeginCapture(g->stream[r], cudaStreamCaptureModeThreadLocal));
 	for (int i = 0; i < GRAPH_CALLS && !ret; i++)
-		ret = call(p, r, rows);
-	CAIRN_CUDA(cudaStreamEndCapture(p->stream[r], &graph));
+		ret = call(g, op, r, bytes);
+	CAIRN_CUDA(cudaStreamEndCapture(g->stream[r], &graph));
 	CAIRN_TRY(ret);
 	err = cudaGraphInstantiate(exec, graph, 0);
 	cudaGraphDestroy(graph);
 	CAIRN_CUDA(err);
 	/*
-	 * The first launch would upload the graph, and so allocate memory that both devices map. It would
-	 * wait for the other rank's graph, which waits for this one.
+	 * The first launch would upload the graph, and so allocate memory that all devices map. It would
+	 * wait for the other ranks' graphs, which wait for this one.
 	 */
-	CAIRN_CUDA(cudaGraphUpload(*exec, p->stream[r]));
-	CAIRN_CUDA(cudaStreamSynchronize(p->stream[r]));
+	CAIRN_CUDA(cudaGraphUpload(*exec, g->stream[r]));
+	CAIRN_CUDA(cudaStreamSynchronize(g->stream[r]));
 	return 0;
 }
 
-static int replay(struct pair *p, cudaGraphExec_t exec[2], cudaEvent_t event[2], float *ms)
+/* Rank 0 comes last, so that it waits for nobody's launch. */
+static int replay(struct comm_group *g, cudaGraphExec_t *exec, cudaEvent_t event[2], float *ms)
 {
-	CAIRN_CUDA(cudaSetDevice(p->gpu[1]));
-	CAIRN_CUDA(cudaGraphLaunch(exec[1], p->stream[1]));
-	CAIRN_CUDA(cudaSetDevice(p->gpu[0]));
-	CAIRN_CUDA(cudaEventRecord(event[0], p->stream[0]));
-	CAIRN_CUDA(cudaGraphLaunch(exec[0], p->stream[0]));
-	CAIRN_CUDA(cudaEventRecord(event[1], p->stream[0]));
-	CAIRN_CUDA(cudaStreamSynchronize(p->stream[0]));
-	CAIRN_CUDA(cudaStreamSynchronize(p->stream[1]));
+	for (int r = g->ranks - 1; r >= 0; r--) {
+		CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
+		if (!r)
+			CAIRN_CUDA(cudaEventRecord(event[0], g->stream[0]));
+		CAIRN_CUDA(cudaGraphLaunch(exec[r], g->stream[r]));
+	}
+	CAIRN_CUDA(cudaEventRecord(event[1], g->stream[0]));
+	for (int r = 0; r < g->ranks; r++)
+		CAIRN_CUDA(cudaStreamSynchronize(g->stream[r]));
 	CAIRN_CUDA(cudaEventElapsedTime(ms, event[0], event[1]));
-	return cairn_impl_cuda.comm_error(&p->comm[0]);
+	return cairn_impl_cuda.comm_error(&g->comm[0]);
 }
 
 static int ascending(const void *a, const void *b)
@@ -374,93 +195,118 @@ static int ascending(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int time_calls(struct pair *p, int32_t rows, call_fn call, double *ns)
+static int time_calls(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call, double *ns)
 {
-	cudaGraphExec_t exec[2] = { NULL, NULL };
+	cudaGraphExec_t exec[MAX] = { NULL };
 	cudaEvent_t event[2];
 	float ms = 0;
 	int ret = 0;
 
-	CAIRN_CUDA(cudaSetDevice(p->gpu[0]));
+	CAIRN_CUDA(cudaSetDevice(g->gpu[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[1]));
-	for (int r = 0; r < 2 && !ret; r++)
-		ret = capture(p, r, rows, call, &exec[r]);
+	for (int r = 0; r < g->ranks && !ret; r++)
+		ret = capture(g, op, r, bytes, call, &exec[r]);
 	for (int i = -5; i < SAMPLES && !ret; i++) {
-		ret = replay(p, exec, event, &ms);
+		ret = replay(g, exec, event, &ms);
 		if (i >= 0)
 			ns[i] = (double)ms * 1e6 / GRAPH_CALLS;
 	}
-	for (int i = 0; i < 2; i++) {
-		if (exec[i])
-			cudaGraphExecDestroy(exec[i]);
-		cudaEventDestroy(event[i]);
-	}
+	for (int r = 0; r < g->ranks; r++)
+		if (exec[r])
+			cudaGraphExecDestroy(exec[r]);
+	cudaEventDestroy(event[0]);
+	cudaEventDestroy(event[1]);
 	qsort(ns, SAMPLES, sizeof(*ns), ascending);
 	return ret;
 }
 
-static void row(struct cairn_test *t, struct pair *p, int32_t rows, const char *impl, call_fn call,
-		double slack)
-{
-	double ns[SAMPLES];
-	char name[96];
+/* ---- rows ---- */
 
-	snprintf(name, sizeof(name), "%sall_reduce_norm_rows%d_dim%d_bf16",
-		 p->num_gpus > 1 ? "" : "one_gpu_", rows, DIM);
-	if (!EXPECT(t, upload(p, rows) == 0) || !EXPECT(t, both(p, rows, call) == 0) ||
-	    !judge(t, p, rows, slack) || !EXPECT(t, time_calls(p, rows, call, ns) == 0)) {
-		cairn_note(t, "%s, %s: %s", name, impl, cairn_last_error());
-		return;
-	}
-	cairn_row(t, name, impl, "\"gpus\":%d,\"bytes\":%d,\"n\":%d,\"min_ns\":%.1f,\"median_ns\":%.1f,"
-		  "\"p95_ns\":%.1f,\"gbps\":%.2f", p->num_gpus, rows * DIM * 2, SAMPLES, ns[0],
-		  ns[SAMPLES / 2], ns[SAMPLES * 95 / 100], (double)rows * DIM * 2 / ns[SAMPLES / 2]);
+static const char *const op_names[COMM_NUM_OPS] = { "all_reduce_norm", "all_to_all", "send_recv" };
+
+/* The first rows, of all_reduce_norm on two GPUs, are named without the number of ranks. */
+static void name_case(char *name, size_t len, const struct comm_group *g, enum comm_op op, size_t bytes)
+{
+	char ranks[16] = "one_gpu_", size[32];
+
+	if (g->gpus == g->ranks)
+		snprintf(ranks, sizeof(ranks), "n%d_", g->ranks);
+	if (g->gpus == 2 && op == COMM_ALL_REDUCE_NORM)
+		ranks[0] = 0;
+	snprintf(size, sizeof(size), op == COMM_ALL_REDUCE_NORM ? "rows%d_dim4096_bf16" : "%dkb",
+		 op == COMM_ALL_REDUCE_NORM ? rows_of(bytes) : (int)(bytes >> 10));
+	snprintf(name, len, "%s%s_%s", ranks, op_names[op], size);
 }
 
-/* The two measures have processes of their own, so that neither keeps the other's rows. */
-static void measure(struct cairn_test *t, const char *impl, int (*prepare)(struct pair *p), call_fn call,
-		    double slack)
+/* Returns 0 if the following sizes are not worth a try. */
+static int row(struct cairn_test *t, struct comm_group *g, enum comm_op op, size_t bytes, const char *impl,
+	       comm_call call)
+{
+	const double slack = call == comm_nccl_call ? 0.03 * g->ranks : 0;
+	double ns[SAMPLES], moved = (double)bytes;
+	char name[96];
+
+	name_case(name, sizeof(name), g, op, bytes);
+	if (!EXPECT(t, comm_group_upload(g, bytes) == 0) ||
+	    !EXPECT(t, all_ranks(g, op, bytes, call) == 0) ||
+	    !(op == COMM_ALL_REDUCE_NORM ? judge_sums(t, g, bytes, slack) : judge_copies(t, g, op, bytes)) ||
+	    !EXPECT(t, time_calls(g, op, bytes, call, ns) == 0)) {
+		cairn_note(t, "%s, %s: %s", name, impl, cairn_last_error());
+		return 0;
+	}
+	if (op == COMM_ALL_TO_ALL)
+		moved *= (double)(g->ranks - 1) / g->ranks;
+	cairn_row(t, name, impl, "\"gpus\":%d,\"ranks\":%d,\"bytes\":%zu,\"n\":%d,\"min_ns\":%.1f,"
+		  "\"median_ns\":%.1f,\"p95_ns\":%.1f,\"gbps\":%.2f", g->gpus, g->ranks, bytes, SAMPLES,
+		  ns[0], ns[SAMPLES / 2], ns[SAMPLES * 95 / 100], moved / ns[SAMPLES / 2]);
+	return 1;
+}
+
+static void measure(struct cairn_test *t, int ranks, const char *impl, int (*prepare)(struct comm_group *g),
+		    comm_call call)
 {
 	/* 16 KB, 64 KB, 256 KB, 1 MB, and two of prompts: 4 MB, 32 MB */
-	static const int32_t sizes[] = { 2, 8, 32, 128, 512, 4096 };
-	struct pair p;
-	int ret = open_pair(t, &p);
+	static const size_t kb[] = { 16, 64, 256, 1024, 4096, 32768 };
+	struct comm_group g;
+	int ret = comm_group_open(&g, ranks, 1), goes_on = 1;
 
 	if (!ret && prepare)
-		ret = prepare(&p);
+		ret = prepare(&g);
 	if (ret == -ENODEV)
 		cairn_skip(t, "%s", cairn_last_error());
 	else if (!EXPECT(t, ret == 0))
 		cairn_note(t, "%s", cairn_last_error());
-	for (size_t i = 0; i < ARRAY_SIZE(sizes) && !ret; i++) {
-		if (p.num_gpus < 2 && sizes[i] > 32)	/* both ranks' CTAs must be resident */
-			break;
-		row(t, &p, sizes[i], impl, call, slack);
-	}
-	close_pair(&p);
+	for (int op = 0; op < COMM_NUM_OPS; op++)
+		for (size_t i = 0; i < ARRAY_SIZE(kb) && !ret && goes_on; i++) {
+			if (g.gpus < ranks && kb[i] > 256)	/* all ranks' CTAs must be resident */
+				break;
+			goes_on = row(t, &g, (enum comm_op)op, kb[i] << 10, impl, call);
+		}
+	comm_group_close(&g);
 }
 
-void comm_measure_all_reduce_norm(struct cairn_test *t)
+void comm_measure_ours(struct cairn_test *t, int ranks)
 {
-	measure(t, "cuda", NULL, call_ours, 0);
+	measure(t, ranks, "cuda", NULL, call_ours);
 }
 
-void comm_measure_nccl(struct cairn_test *t)
+void comm_measure_nccl(struct cairn_test *t, int ranks)
 {
-	measure(t, "nccl", open_nccl, call_nccl, 0.06);
+	measure(t, ranks, "nccl", comm_nccl_open, comm_nccl_call);
 }
 
 #else
 
-void comm_measure_all_reduce_norm(struct cairn_test *t)
+void comm_measure_ours(struct cairn_test *t, int ranks)
 {
+	(void)ranks;
 	cairn_skip(t, "this build has no CUDA");
 }
 
-void comm_measure_nccl(struct cairn_test *t)
+void comm_measure_nccl(struct cairn_test *t, int ranks)
 {
-	cairn_skip(t, "this build has no CUDA");
+	comm_measure_ours(t, ranks);
 }
 
 #endif

@@ -5,7 +5,8 @@
 
 struct cairn_test;
 
-void comm_measure_all_reduce_norm(struct cairn_test *t);
-void comm_measure_nccl(struct cairn_test *t);
+/* Rows of the table cuda, and of NCCL beside it, for so many GPUs; skips if there are fewer. */
+void comm_measure_ours(struct cairn_test *t, int ranks);
+void comm_measure_nccl(struct cairn_test *t, int ranks);
 
 #endif

@@ -282,13 +282,28 @@ static const struct cairn_unit units[] = {
 	{ "abort_and_time_out", abort_and_time_out },
 };
 
+#define MEASURE(ranks)								\
+	static void n##ranks(struct cairn_test *t)				\
+	{									\
+		comm_measure_ours(t, ranks);					\
+	}									\
+	static void n##ranks##_nccl(struct cairn_test *t)			\
+	{									\
+		comm_measure_nccl(t, ranks);					\
+	}
+
+MEASURE(2)
+MEASURE(4)
+MEASURE(8)
+
 static const struct cairn_unit measures[] = {
-	{ "all_reduce_norm", comm_measure_all_reduce_norm },
-	{ "all_reduce_norm_nccl", comm_measure_nccl },
+	{ "n2", n2 }, { "n2_nccl", n2_nccl }, { "n4", n4 }, { "n4_nccl", n4_nccl }, { "n8", n8 },
+	{ "n8_nccl", n8_nccl },
 };
 
 const struct cairn_family cairn_comm_family = {
 	.stage = "primitives", .name = "comm",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.measures = measures, .num_measures = ARRAY_SIZE(measures),
+	.timeout_s = 120,
 };

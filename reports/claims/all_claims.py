@@ -9,7 +9,7 @@ A target is a figure that the project set itself; it is reached, not reached, or
 """
 
 from base import views
-from claims import attention_claims, flashinfer_claims, fused_claims, lamina_claims, nanoflow_claims, rdma_claims, serving_claims
+from claims import attention_claims, flashinfer_claims, fused_claims, lamina_claims, nanoflow_claims, ranks_claims, rdma_claims, serving_claims
 from sections import serving_section
 from base.page import DASH, fixed, num, percent, us
 from base.verdicts import PAPER, Claim, for_h200, target
@@ -257,6 +257,7 @@ def claims(rows, ceilings):
         *flashinfer_claims.claims(rows),
         *attention_claims.claims(rows),
         *nanoflow_claims.claims(rows, ceilings),
+        *ranks_claims.claims(rows),
         *serving_claims.claims(rows),
     ]
 

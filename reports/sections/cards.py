@@ -9,7 +9,7 @@ import glob
 import os
 from dataclasses import dataclass
 
-from base import peers, views
+from base import peers, ranks, views
 from claims import attention_claims
 from sections import disagg_section, rdma_section, serving_section
 from base.page import code, join, num, percent, tbps, us
@@ -18,7 +18,7 @@ from base.records import BadRecords, Ceilings, Rows, cards, load
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIRST = "NVIDIA H200"
 # CPU rows that do not belong to an operation table
-COUNTED = rdma_section.KNOWN | serving_section.KNOWN | attention_claims.COUNTED
+COUNTED = rdma_section.KNOWN | serving_section.KNOWN | attention_claims.COUNTED | ranks.COUNTED
 
 
 class Recording:
@@ -57,7 +57,7 @@ def recordings(paths):
 
 
 def counted(sources):
-    """CPU rows of the sections on attention, RDMA and serving: for each op those of the first source (Rows) that has any."""
+    """CPU rows of the sections on attention, RDMA, serving and several GPUs: for each op those of the first source (Rows) that has any."""
     found = []
     for op in sorted(COUNTED):
         for rows in sources:

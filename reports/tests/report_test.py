@@ -412,7 +412,7 @@ class ReadmeTable(TestCase):
 
     def test_nothing_recorded_is_an_empty_table(self):
         text = readme_table.table([recording([])])
-        self.assertIn("0 reproduced, 0 refuted in part, 0 refuted, 54 not measured", text)
+        self.assertIn("0 reproduced, 0 refuted in part, 0 refuted, 57 not measured", text)
         self.assertIn("There is no recording.", readme_table.table([]))
 
     def test_a_peer_is_named_after_its_library(self):

@@ -20,8 +20,8 @@ from base.records import Ceilings, Rows, parse_line
 
 SIZES = (2, 4, 8, 16)
 CLAIMS = (
-    *(f"CF-{i}" for i in range(1, 14)), *(f"LA-{i}" for i in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)), "LA-4", *(f"FI-{i}" for i in range(1, 8)), *(f"AT-{i}" for i in range(1, 8)),
-    *(f"NF-{i}" for i in range(1, 9)), "NF-12", *(f"AT-{i}" for i in range(11, 15)), "NF-9", "NF-10", "NF-11",
+    *(f"CF-{i}" for i in range(1, 14)), *(f"LA-{i}" for i in (1, 2, 3, 5, 6, 7, 8, 9, 10, 11)), "LA-4", *(f"FI-{i}" for i in range(1, 8)), *(f"AT-{i}" for i in range(1, 15)),
+    *(f"NF-{i}" for i in range(1, 9)), "NF-12", "NF-9", "NF-10", "NF-11",
 )  # fmt: skip
 VOID = {"meta", "br", "hr", "img", "link", "input", "use", "path", "image"}
 

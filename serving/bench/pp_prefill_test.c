@@ -6,168 +6,30 @@
  *                                GPUs, with a first chunk of 1024 rows. n1: one GPU, passes of so many rows
  *   simulated_ranks_...          the same counted, not timed: products and attention take the time of their
  *                                multiplications, communication takes none
- *
- * Each measure has a process of its own, which forks the stages before it starts a table.
  */
 #include <stdlib.h>
-#include <sys/wait.h>
-#include <unistd.h>
 
 #include "conformance/harness.h"
-#include "conformance/suite/threads.h"
-#include "conformance/tables/program.h"
-#include "conformance/tables/tables.h"
-#include "serving/base/clock.h"
-#include "serving/cli/session_ranks.h"
+#include "serving/bench/ranks_load_test.h"
 #include "serving/model/model_graph.h"
 #include "serving/pipeline/pipeline.h"
 
-#define TRIALS	3	/* after a warm-up */
+#define RUNS	4	/* with the one that warms up */
 
 struct setting {
 	const char *impl, *shape;	/* shape NULL: the embedded model's, with random weights */
 	int32_t stages, tokens, chunk;
 };
 
-struct first {
-	int64_t submitted, first_ns;
-};
-
-static int take_first(void *ctx, int32_t index, const struct cairn_token *token)
+static int run(struct cairn_test *t, const struct setting *s, struct ranks_times *times)
 {
-	struct first *f = ctx;
-
-	(void)index;
-	(void)token;
-	if (!f->first_ns)
-		f->first_ns = cairn_clock_ns() - f->submitted;
-	return 0;
-}
-
-static int read_config(const struct setting *s, struct cairn_model_config *c)
-{
-	char dir[4096];
-
-	snprintf(dir, sizeof(dir), "%s/serving/embedded", cairn_data_dir());
-	CAIRN_TRY(s->shape ? cairn_model_shape(s->shape, c) : cairn_model_config_load(dir, c));
-	if (c->max_position_embeddings < s->tokens + 2)		/* weights are random in any case */
-		c->max_position_embeddings = s->tokens + 2;
-	return 0;
-}
-
-/* Makes the model of this rank; tp NULL: the whole model. */
-static int open_model(struct cairn_session *s, const struct cairn_common_options *o, struct cairn_tp *tp,
-		      const struct setting *setting)
-{
-	struct cairn_model_config c;
-
-	CAIRN_TRY(cairn_session_start_rank(s, o, tp, setting->shape ? setting->shape : "embedded", 1));
-	CAIRN_TRY(read_config(setting, &c));
-	return tp ? cairn_model_random_stage(&s->model, &s->impl, &c, s->rank, s->ranks, s->weights, s->kv,
-					     1) :
-		    cairn_model_random_as(&s->model, &s->impl, &c, s->weights, s->kv, 1);
-}
-
-static void be_other_rank(const struct cairn_common_options *o, struct cairn_tp *tp, const struct setting *s)
-{
-	struct cairn_session session = { 0 };
-
-	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
-	if (open_model(&session, o, tp, s) || cairn_tp_follow(tp, session.model, NULL, NULL))
-		cairn_tp_fail(tp);
-	_exit(0);
-}
-
-static int time_prompt(struct cairn_test *t, struct cairn_engine *e, int32_t vocab, const struct setting *s,
-		       int64_t *ns)
-{
-	int32_t *prompt = malloc((size_t)s->tokens * sizeof(*prompt));
-	struct first f = { 0 };
-	const struct cairn_request r = {
-		.prompt = prompt, .num_prompt = s->tokens, .max_new_tokens = 2, .ignore_eos = 1,
-		.sampling = { .top_p = 1 }, .on_token = take_first, .ctx = &f,
+	const struct ranks_model m = { .impl = s->impl, .shape = s->shape, .pp = s->stages };
+	const struct ranks_load l = {
+		.batch = 1, .tokens = s->tokens, .rows = s->stages > 1 ? s->tokens : s->chunk,
+		.chunk = s->chunk, .page_size = s->shape ? 64 : 16, .runs = RUNS,
 	};
-	int ret;
 
-	if (!prompt)
-		return cairn_error(ENOMEM, "no memory for a prompt");
-	for (int32_t i = 0; i < s->tokens; i++)
-		prompt[i] = (int32_t)(cairn_rand(t) % (uint64_t)vocab);
-	f.submitted = cairn_clock_ns();
-	ret = cairn_engine_submit(e, &r);
-	if (!ret)
-		ret = cairn_engine_run(e);
-	*ns = f.first_ns;
-	free(prompt);
-	return ret;
-}
-
-static int by_ns(const void *a, const void *b)
-{
-	const int64_t x = *(const int64_t *)a, y = *(const int64_t *)b;
-
-	return (x > y) - (x < y);
-}
-
-/* Sorts the times of all trials to ns. */
-static int time_all(struct cairn_test *t, struct cairn_session *session, struct cairn_tp *tp,
-		    const struct setting *s, int64_t ns[TRIALS])
-{
-	const struct cairn_engine_options eo = {
-		.max_batch = 1, .max_context = s->tokens + 2, .max_rows = tp ? s->tokens : s->chunk,
-		.chunk_rows = s->chunk, .page_size = s->shape ? 64 : 16, .cache_grain = -1,
-		.tap = tp ? cairn_tp_tap(tp) : NULL,
-	};
-	struct cairn_engine *e = NULL;
-	int64_t warm_up;
-	int ret = cairn_engine_create(&e, session->model, &eo);
-
-	if (!ret)
-		ret = time_prompt(t, e, session->model->config.vocab_size, s, &warm_up);
-	for (int i = 0; i < TRIALS && !ret; i++)
-		ret = time_prompt(t, e, session->model->config.vocab_size, s, &ns[i]);
-	cairn_engine_destroy(e);
-	qsort(ns, TRIALS, sizeof(*ns), by_ns);
-	return ret;
-}
-
-/* Asks in another process, because a process that has started a table cannot be forked. */
-static int have_devices(const struct setting *s)
-{
-	const int last = s->shape ? s->stages - 1 : 0;
-	struct cairn_impl impl;
-	pid_t pid = fork();
-	int status = -1;
-
-	if (!pid)
-		_exit(cairn_impl_open(s->impl, &impl) || cairn_impl_start(&impl, last));
-	return pid > 0 && waitpid(pid, &status, 0) == pid && !status;
-}
-
-/* Returns 0 with the times, or nonzero if the test is skipped or has failed. */
-static int run(struct cairn_test *t, const struct setting *s, int64_t ns[TRIALS])
-{
-	const struct cairn_common_options o = { .impl = s->impl, .pp = s->stages, .collective_s = 60 };
-	struct cairn_session session = { 0 };
-	struct cairn_tp *tp = NULL;
-	int ret;
-
-	if (!have_devices(s)) {
-		cairn_skip(t, "needs %d GPU%s", s->stages, s->stages > 1 ? "s" : "");
-		return -1;
-	}
-	if (!EXPECT(t, cairn_ranks_fork(&tp, &o) == 0))
-		return -1;
-	if (tp && cairn_tp_rank(tp))
-		be_other_rank(&o, tp, s);
-	cairn_set_threads(1);
-	ret = open_model(&session, &o, tp, s);
-	if (!ret)
-		ret = time_all(t, &session, tp, s, ns);
-	EXPECT(t, !ret && ns[0] > 0);
-	cairn_tp_close(tp);
-	cairn_session_close(&session);
-	return ret;
+	return ranks_measure(t, &m, &l, 1, times);
 }
 
 static void name_case(char *name, size_t len, const struct setting *s, const char *before)
@@ -178,25 +40,26 @@ static void name_case(char *name, size_t len, const struct setting *s, const cha
 static void measure(struct cairn_test *t, int32_t stages, int32_t tokens, int32_t chunk)
 {
 	const struct setting s = { "cuda", "llama3-8b", stages, tokens, chunk };
-	int64_t ns[TRIALS];
+	struct ranks_times times;
 	char name[64];
 
 	name_case(name, sizeof(name), &s, "llama3_8b");
-	if (!run(t, &s, ns))
+	if (!run(t, &s, &times))
 		cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"stages\":%d,\"chunk_rows\":%d,"
 			  "\"first_token_ns\":%lld,\"min_ns\":%lld", tokens, stages, chunk,
-			  (long long)ns[TRIALS / 2], (long long)ns[0]);
+			  (long long)times.first_ns, (long long)times.first_min_ns);
 }
 
 /* On the CPU: the two stages of a small model and the whole one give a first token. */
 static void small(struct cairn_test *t)
 {
 	struct setting s = { "cpu", NULL, 2, 200, 32 };
-	int64_t ns[TRIALS];
+	struct ranks_times times;
 
-	run(t, &s, ns);
+	if (!run(t, &s, &times))
+		EXPECT(t, times.first_min_ns > 0 && times.first_ns >= times.first_min_ns);
 	s.stages = 1;
-	run(t, &s, ns);
+	run(t, &s, &times);
 }
 
 /* ---- simulated ---- */
@@ -313,4 +176,5 @@ const struct cairn_family cairn_pp_prefill_family = {
 	.stage = "serving", .name = "pp_prefill",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.measures = measures, .num_measures = ARRAY_SIZE(measures),
+	.timeout_s = 120,
 };

@@ -3,13 +3,14 @@
  * simulated_ranks_test - the simulation of context parallelism against times that are known; and rows of
  * `cairn bench`
  *
- *   n2
- *	llama32-1b on two GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated from
- *	the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time. Only if
- *	it is at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
+ *   n2, n4, n8
+ *	llama32-1b on so many GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated
+ *	from the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time.
+ *	Only if it is at most 5 with two GPUs, n2 also writes rows for 4 and 8 ranks, which are simulated and
+ *	say so.
  */
 #include "conformance/harness.h"
-#include "serving/bench/ranks_times_test.h"
+#include "serving/bench/ranks_load_test.h"
 #include "serving/bench/ranks_sim.h"
 
 #define NEAR(a, b)	(fabs((a) / (b) - 1) < 1e-9)
@@ -86,56 +87,89 @@ static void fit(struct cairn_test *t)
 
 /* ---- rows ---- */
 
-static const struct { const char *name, *exchange; enum cairn_sim_way way; } ways[] = {
-	{ "heads", "heads", CAIRN_SIM_HEADS }, { "ring", "ring", CAIRN_SIM_ZIGZAG },
+enum { SHORT = 8192, TOKENS = 32768, LONG = 130048 };
+
+static const struct { const char *name; enum cairn_exchange exchange; enum cairn_sim_way way; } ways[] = {
+	{ "heads", CAIRN_EXCHANGE_HEADS, CAIRN_SIM_HEADS },
+	{ "ring", CAIRN_EXCHANGE_RING, CAIRN_SIM_ZIGZAG },
 };
 
-static void write_rows(struct cairn_test *t, const struct cairn_sim_costs *c, size_t i, int tokens, double ms)
+/* Fits the costs to the times of one GPU for two prompts, each in one pass. */
+static int fit_one(struct cairn_test *t, struct cairn_sim_costs *c)
 {
-	const double two = cairn_sim_prefill(c, ways[i].way, 2, tokens) * 1e-6, error = 100 * (two / ms - 1);
+	const struct ranks_model m = { .impl = "cuda", .shape = "llama32-1b" };
+	const struct ranks_load loads[] = {
+		{ .batch = 1, .tokens = SHORT, .rows = SHORT, .runs = 4 },
+		{ .batch = 1, .tokens = LONG, .rows = LONG, .runs = 2 },
+	};
+	struct ranks_times times[ARRAY_SIZE(loads)];
+
+	if (ranks_measure(t, &m, loads, ARRAY_SIZE(loads), times))
+		return -1;
+	return EXPECT(t, cairn_sim_fit(c, SHORT, (double)times[0].first_ns, LONG,
+				       (double)times[1].first_ns) == 0) ? 0 : -1;
+}
+
+static void write_simulated(struct cairn_test *t, const struct cairn_sim_costs *c, size_t i)
+{
 	char name[64];
 
-	snprintf(name, sizeof(name), "llama32_1b_32k_n2_%s", ways[i].name);
-	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":2,\"first_ms\":%.2f,\"simulated_ms\":%.2f,"
-		  "\"error_pct\":%.2f", tokens, ms, two, error);
-	for (int n = 4; n <= 8 && fabs(error) <= 5; n *= 2) {
-		const double one = cairn_sim_prefill(c, ways[i].way, 1, tokens);
-		const double all = cairn_sim_prefill(c, ways[i].way, n, tokens);
+	for (int n = 4; n <= 8; n *= 2) {
+		const double one = cairn_sim_prefill(c, ways[i].way, 1, TOKENS);
+		const double all = cairn_sim_prefill(c, ways[i].way, n, TOKENS);
 
-		snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s", n, ways[i].name);
+		snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s_simulated", n, ways[i].name);
 		cairn_row(t, name, "cuda", "\"simulated\":true,\"prompt_tokens\":%d,\"ranks\":%d,"
-			  "\"simulated_ms\":%.2f,\"ideal_pct\":%.1f", tokens, n, all * 1e-6,
+			  "\"simulated_ms\":%.2f,\"ideal_pct\":%.1f", TOKENS, n, all * 1e-6,
 			  100 * one / all / n);
+	}
+}
+
+static void measure(struct cairn_test *t, int32_t ranks)
+{
+	/* an exchange, and the rate of our puts, between two H200: transport rows of the recording */
+	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 367, .q_bytes = 2 * 2048,
+				     .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
+	const struct ranks_load l = { .batch = 1, .tokens = TOKENS, .rows = TOKENS, .runs = 4 };
+	struct ranks_times times[ARRAY_SIZE(ways)];
+	char name[64];
+
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		const struct ranks_model m = { .impl = "cuda", .shape = "llama32-1b", .cp = ranks,
+					       .exchange = ways[i].exchange };
+
+		if (ranks_measure(t, &m, &l, 1, &times[i]))
+			return;
+	}
+	if (fit_one(t, &c))
+		return;
+	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+		const double ns = (double)times[i].first_ns;
+		const double simulated = cairn_sim_prefill(&c, ways[i].way, ranks, TOKENS);
+		const double error = 100 * (simulated / ns - 1);
+
+		snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s", ranks, ways[i].name);
+		cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":%d,\"first_ms\":%.2f,"
+			  "\"simulated_ms\":%.2f,\"error_pct\":%.2f", TOKENS, ranks, ns * 1e-6,
+			  simulated * 1e-6, error);
+		if (ranks == 2 && fabs(error) <= 5)
+			write_simulated(t, &c, i);
 	}
 }
 
 static void n2(struct cairn_test *t)
 {
-	enum { SHORT = 8192, TOKENS = 32768, LONG = 130048 };
-	/* an exchange, and the rate of our puts, between two H200: transport rows of the recording */
-	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 367, .q_bytes = 2 * 2048,
-				     .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
-	struct ranks_run run = { .impl = "cuda", .shape = "llama32-1b" };
-	double few, many;
+	measure(t, 2);
+}
 
-	if (ranks_lack_gpus(t, 2))
-		return;
-	run.tokens = run.rows = SHORT;
-	few = ranks_first_ms(t, &run);
-	run.tokens = run.rows = LONG;
-	many = ranks_first_ms(t, &run);
-	if (!EXPECT(t, cairn_sim_fit(&c, SHORT, few * 1e6, LONG, many * 1e6) == 0))
-		return;
-	run.tokens = run.rows = TOKENS;
-	run.cp = 2;
-	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
-		double ms;
+static void n4(struct cairn_test *t)
+{
+	measure(t, 4);
+}
 
-		run.exchange = ways[i].exchange;
-		ms = ranks_first_ms(t, &run);
-		if (EXPECT(t, ms > 0))
-			write_rows(t, &c, i, TOKENS, ms);
-	}
+static void n8(struct cairn_test *t)
+{
+	measure(t, 8);
 }
 
 static const struct cairn_unit units[] = {
@@ -144,12 +178,12 @@ static const struct cairn_unit units[] = {
 };
 
 static const struct cairn_unit measures[] = {
-	{ "n2", n2 },
+	{ "n2", n2 }, { "n4", n4 }, { "n8", n8 },
 };
 
 const struct cairn_family cairn_simulated_ranks_family = {
 	.stage = "serving", .name = "simulated_ranks",
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.measures = measures, .num_measures = ARRAY_SIZE(measures),
-	.timeout_s = 1800,
+	.timeout_s = 120,
 };

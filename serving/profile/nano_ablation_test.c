@@ -3,7 +3,7 @@
  * nano_ablation_test - measured times of plans
  *
  * On a table whose clock only its operations advance, each time has a closed form; on cpu and late, that the
- * passes run. The measure has the times of two GPUs that share a model.
+ * passes run. The measures have the times of GPUs that share a model.
  */
 #include <limits.h>
 #include <math.h>
@@ -228,14 +228,16 @@ static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_
 
 /* Measures a plan of a file by a program of its own, as ranks are forked before a table is started. */
 static int measure_plan(struct cairn_test *t, const struct cairn_plan_file *file, const char *option,
-			const char *model, const char *table, const char *seconds, char *rows, size_t len)
+			const char *model, const char *table, int ranks, const char *seconds, char *rows,
+			size_t len)
 {
-	char out[4096], plan[PATH_MAX];
+	char out[4096], plan[PATH_MAX], tp[16];
 	const char *const argv[] = {
-		"cairn", "search", option, model, "--measure", plan, "--impl", table, "--tp", "2", "--turns",
+		"cairn", "search", option, model, "--measure", plan, "--impl", table, "--tp", tp, "--turns",
 		"3", "--turn-seconds", seconds, "--json", rows, NULL,
 	};
 
+	snprintf(tp, sizeof(tp), "%d", ranks);
 	snprintf(plan, sizeof(plan), "%s/ranks.json", cairn_tmpdir(t));
 	snprintf(rows, len, "%s/ranks.jsonl", cairn_tmpdir(t));
 	remove(rows);
@@ -269,7 +271,7 @@ static void two_ranks(struct cairn_test *t)
 	snprintf(file->gpu, sizeof(file->gpu), "%s", info.name);
 	strcpy(file->impl, "cpu:tp2");
 	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
-	if (!measure_plan(t, file, "--model", g.dir, "cpu", "0.01", rows, sizeof(rows))) {
+	if (!measure_plan(t, file, "--model", g.dir, "cpu", 2, "0.01", rows, sizeof(rows))) {
 		f = fopen(rows, "r");
 		EXPECT(t, f && fread(text, 1, sizeof(text) - 1, f) > 0);
 		if (f)
@@ -287,6 +289,7 @@ static void two_ranks(struct cairn_test *t)
 
 struct measured {
 	const char *shape;
+	int ranks;
 	struct { int32_t eighths, sms; } of[2];
 	int num;
 };
@@ -309,11 +312,11 @@ static void put_rows(struct cairn_test *t, const char *path, const struct measur
 		i += !strcmp(how, "sequential");
 		if (!EXPECT(t, i >= 0 && i < m->num))
 			break;
-		snprintf(name, sizeof(name), "%s_tp2_rows%d_dec%d_sums%d_%s", m->shape, rows,
-			 8 * decode / rows, m->of[i].sms, how);
-		cairn_row(t, name, "cuda", "\"how\":\"%s\",\"ranks\":2,\"rows\":%d,\"decode\":%d,"
+		snprintf(name, sizeof(name), "%s_tp%d_rows%d_dec%d_sums%d_%s", m->shape, m->ranks,
+			 rows, 8 * decode / rows, m->of[i].sms, how);
+		cairn_row(t, name, "cuda", "\"how\":\"%s\",\"ranks\":%d,\"rows\":%d,\"decode\":%d,"
 			  "\"context\":1024,\"nanos\":2,\"sum_sms\":%d,\"ms\":%.4f,\"gain\":%.4f,"
-			  "\"shared_cache\":%s", how, rows, decode, m->of[i].sms,
+			  "\"shared_cache\":%s", how, m->ranks, rows, decode, m->of[i].sms,
 			  json_number_value(json_object_get(o, "ms")),
 			  json_number_value(json_object_get(o, "gain")),
 			  json_is_true(json_object_get(o, "shared_cache")) ? "true" : "false");
@@ -331,7 +334,7 @@ static int fill_file(struct cairn_plan_file *file, const struct measured *m,
 	int32_t kv_shares;
 
 	CAIRN_TRY(cairn_model_shape(m->shape, &c));
-	CAIRN_TRY(cairn_model_share_config(&c, m->shape, 2, 0, &kv_shares));
+	CAIRN_TRY(cairn_model_share_config(&c, m->shape, m->ranks, 0, &kv_shares));
 	CAIRN_TRY(cairn_search_pipeline(pipeline, &c));
 	snprintf(file->kernels, sizeof(file->kernels), "%s", cairn_kernel_digest());
 	memcpy(file->shape, pipeline->shape, sizeof(file->shape));
@@ -342,25 +345,31 @@ static int fill_file(struct cairn_plan_file *file, const struct measured *m,
 }
 
 static const struct measured measured[] = {
-	{ "llama3-8b", { { 3, 0 }, { 0, 0 } }, 2 }, { "llama3-8b", { { 3, 16 }, { 3, 32 } }, 2 },
-	{ "llama3-70b", { { 3, 0 } }, 1 }, { "dsv2lite", { { 3, 0 } }, 1 },
+	{ "llama3-8b", 2, { { 3, 0 }, { 0, 0 } }, 2 }, { "llama3-8b", 2, { { 3, 16 }, { 3, 32 } }, 2 },
+	{ "llama3-70b", 2, { { 3, 0 } }, 1 }, { "dsv2lite", 2, { { 3, 0 } }, 1 },
+	{ "llama3-70b", 4, { { 3, 0 }, { 0, 0 } }, 2 }, { "llama3-70b", 8, { { 3, 0 }, { 0, 0 } }, 2 },
 };
+
+/* The table's name in a plan file. */
+static void name_table(const struct measured *m, char *name, size_t len)
+{
+	snprintf(name, len, "cuda:tp%d", m->ranks);
+}
 
 /* The plans of the measure can be read and run. */
 static void plans_by_hand(struct cairn_test *t)
 {
-	const struct cairn_plan_file_for here = { "G", "cuda:tp2", cairn_kernel_digest(), NULL, 2, false };
-
 	for (size_t i = 0; i < ARRAY_SIZE(measured); i++) {
 		struct cairn_plan_file_entry entries[ARRAY_SIZE(measured[0].of)];
-		struct cairn_plan_file file = { .gpu = "G", .impl = "cuda:tp2", .ranks = 2, .sms = 132,
+		struct cairn_plan_file file = { .gpu = "G", .ranks = measured[i].ranks, .sms = 132,
 						.entries = entries }, *read;
-		struct cairn_plan_file_for want = here;
+		struct cairn_plan_file_for want = { "G", file.impl, cairn_kernel_digest(), file.shape,
+						    measured[i].ranks, false };
 		struct cairn_search_pipeline pipeline;
 		char path[PATH_MAX];
 
 		snprintf(path, sizeof(path), "%s/by_hand.json", cairn_tmpdir(t));
-		want.shape = file.shape;
+		name_table(&measured[i], file.impl, sizeof(file.impl));
 		if (!EXPECT(t, fill_file(&file, &measured[i], &pipeline) == 0) ||
 		    !EXPECT(t, cairn_plan_file_write(&file, path) == 0) ||
 		    !EXPECT(t, cairn_plan_file_read(&read, path, &want) == 0)) {
@@ -382,54 +391,65 @@ static void plans_by_hand(struct cairn_test *t)
 	}
 }
 
-static int start_two(struct cairn_impl *impl, struct cairn_device_info *info)
+static int start_last(struct cairn_impl *impl, int ranks, struct cairn_device_info *info)
 {
 	CAIRN_TRY(cairn_impl_open("cuda", impl));
-	CAIRN_TRY(cairn_impl_start(impl, 1));
+	CAIRN_TRY(cairn_impl_start(impl, ranks - 1));
 	return impl->device_info(info);
 }
 
-/* A model shared by two GPUs, all layers, with plans made by hand; those of the search need a profile. */
-static void measure_two(struct cairn_test *t, const struct measured *m)
+/* A model shared by GPUs, all layers, with plans made by hand; those of the search need a profile. */
+static void measure_ranks(struct cairn_test *t, const struct measured *m)
 {
 	struct cairn_plan_file_entry entries[ARRAY_SIZE(m->of)];
 	struct cairn_device_info info = { .size = sizeof(info) };
-	struct cairn_plan_file file = { .impl = "cuda:tp2", .ranks = 2, .entries = entries };
+	struct cairn_plan_file file = { .ranks = m->ranks, .entries = entries };
 	struct cairn_search_pipeline pipeline;
 	struct cairn_impl impl;
 	char rows[PATH_MAX];
 
-	if (start_two(&impl, &info)) {
-		cairn_skip(t, "needs 2 GPUs");
+	if (start_last(&impl, m->ranks, &info)) {
+		cairn_skip(t, "needs %d GPUs", m->ranks);
 		return;
 	}
 	if (impl.fini)
 		impl.fini();
 	file.sms = info.num_sms;
+	name_table(m, file.impl, sizeof(file.impl));
 	snprintf(file.gpu, sizeof(file.gpu), "%s", info.name);
 	if (EXPECT(t, fill_file(&file, m, &pipeline) == 0) &&
-	    !measure_plan(t, &file, "--shape", m->shape, "cuda", "0.2", rows, sizeof(rows)))
+	    !measure_plan(t, &file, "--shape", m->shape, "cuda", m->ranks, "0.2", rows, sizeof(rows)))
 		put_rows(t, rows, m);
 }
 
 static void tp2_llama3_8b(struct cairn_test *t)
 {
-	measure_two(t, &measured[0]);
+	measure_ranks(t, &measured[0]);
 }
 
 static void tp2_llama3_8b_parts(struct cairn_test *t)
 {
-	measure_two(t, &measured[1]);
+	measure_ranks(t, &measured[1]);
 }
 
 static void tp2_llama3_70b(struct cairn_test *t)
 {
-	measure_two(t, &measured[2]);
+	measure_ranks(t, &measured[2]);
 }
 
 static void tp2_dsv2lite(struct cairn_test *t)
 {
-	measure_two(t, &measured[3]);
+	measure_ranks(t, &measured[3]);
+}
+
+static void tp4_llama3_70b(struct cairn_test *t)
+{
+	measure_ranks(t, &measured[4]);
+}
+
+static void tp8_llama3_70b(struct cairn_test *t)
+{
+	measure_ranks(t, &measured[5]);
 }
 
 static const struct cairn_unit units[] = {
@@ -444,6 +464,7 @@ static const struct cairn_unit units[] = {
 static const struct cairn_unit measures_of_ranks[] = {
 	{ "tp2_llama3_8b", tp2_llama3_8b }, { "tp2_llama3_8b_parts", tp2_llama3_8b_parts },
 	{ "tp2_llama3_70b", tp2_llama3_70b }, { "tp2_dsv2lite", tp2_dsv2lite },
+	{ "tp4_llama3_70b", tp4_llama3_70b }, { "tp8_llama3_70b", tp8_llama3_70b },
 };
 
 const struct cairn_family cairn_nano_ablation_family = {

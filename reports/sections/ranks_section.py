@@ -1,0 +1,302 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Section of the report: several GPUs of one host (claims AT-8 to AT-10)."""
+
+from base import plots, ranks
+from base.page import DASH, percent, size_name, us
+
+NEEDS = ["comm n*_*", "tp_decode", "tp_prefill", "cp_prefill", "ring_attention", "pp_prefill"]
+IDEAL = "ideal"
+
+
+def shape_name(shape):
+    return {"llama3_8b": "Llama-3-8B", "llama3_70b": "Llama-3-70B"}.get(shape, shape)
+
+
+def gpus(n):
+    return f"{n} GPU{'s' * (n != 1)}"
+
+
+def scaling_figure(page, series, caption, columns, table):
+    """series: [(name, [(ranks, speed-up)])], with the ideal line beside."""
+    ticks = sorted({n for _, data in series for n, _ in data})
+    if len(ticks) < 2:
+        page.table(caption, columns, table)
+        return
+    ideal = (IDEAL, [(n, n) for n in ticks])
+    page.figure(
+        plots.lines([*series, ideal], "GPUs", "times as fast as one", xtext=str_of, ticks=ticks), caption, columns, table
+    )
+
+
+def str_of(value, _=None):
+    return f"{value:g}"
+
+
+def crossing(name, n, pairs):
+    """A sentence on the sizes at which NCCL is faster."""
+    slower = [size for size, ours, other in pairs if ours > other]
+    if not slower:
+        return f"{name} over {gpus(n)} is never slower than NCCL's. "
+    return f"NCCL's {name} over {gpus(n)} is faster at {', '.join(size_name(s) for s in slower)}. "
+
+
+def collectives(page, rows):
+    found = ranks.collectives(rows)
+    if not found:
+        page.missing("rows of collectives between GPUs", ["comm all_reduce_norm_*", "comm n4_*"])
+        return
+    page.sub("Collectives")
+    groups, table, text = [], [], ""
+    for (op, n), by_impl in sorted(found.items(), key=lambda item: (ranks.COLLECTIVES.index(item[0][0]), item[0][1])):
+        series = [
+            (name, [(size, ns / 1000) for size, ns in sorted(by_impl[impl].items())])
+            for impl, name in (("cuda", "Cairn"), ("nccl", "NCCL"))
+            if impl in by_impl
+        ]
+        groups.append((f"{op}, {gpus(n)}", series))
+        pairs = ranks.both(by_impl)
+        text += crossing(op, n, pairs) if pairs else ""
+        other = {size: ns for size, _, ns in pairs}
+        for size, ns in sorted(by_impl.get("cuda", {}).items()):
+            table.append(
+                [
+                    op,
+                    str(n),
+                    size_name(size),
+                    us(ns),
+                    us(other.get(size)),
+                    f"{other[size] / ns:.2f}×" if size in other else DASH,
+                ]
+            )
+    page.figure(
+        plots.panels(groups, "bytes of a rank", "µs", per_row=3),
+        "Time of one call in a CUDA graph of calls that follow each other, both axes logarithmic. all_reduce_norm sums the"
+        " ranks' rows, adds the residual and normalises; NCCL's is ncclAllReduce followed by Cairn's rmsnorm. Beside"
+        f" all_to_all and send_recv, a ring, stand groups of ncclSend and ncclRecv. {text}",
+        ["operation", ">GPUs", ">bytes of a rank", ">µs", ">NCCL µs", ">gain"],
+        table,
+    )
+
+
+def times_table(found, name, text):
+    """Rows of a table of {key: {ranks: time}}: one for each key and number of ranks."""
+    out = []
+    for key, times in sorted(found.items()):
+        for n, time in sorted(times.items()):
+            gain = times[1] / time if 1 in times else None
+            out.append(
+                [name(key), str(n), text(time), f"{gain:.2f}×" if gain else DASH, percent(gain / n) if gain else DASH]
+            )
+    return out
+
+
+def tensors(page, rows):
+    steps, prompts = ranks.steps(rows), ranks.prompts(rows)
+    if not steps and not prompts:
+        return
+    page.sub("Tensor parallelism")
+
+    def step_name(key):
+        return f"{shape_name(key[0])}, batch {key[1]}, {key[2]} keys"
+
+    if steps:
+        scaling_figure(
+            page,
+            [(step_name(key), ranks.speedups(times)) for key, times in sorted(steps.items()) if len(ranks.speedups(times)) > 1],
+            "A decoding step with random weights, in graphs as served. A share is the speed-up divided by the GPUs. A shape"
+            " that does not fit one GPU has no speed-up.",
+            ["step", ">GPUs", ">ms", ">speed-up", ">of ideal"],
+            times_table(steps, step_name, lambda ns: f"{ns / 1e6:.3f}"),
+        )
+    if prompts:
+        scaling_figure(
+            page,
+            [(shape_name(key), ranks.speedups(times)) for key, times in sorted(prompts.items()) if len(ranks.speedups(times)) > 1],
+            "Time to the first token of a prompt of 8192 tokens in one pass.",
+            ["shape", ">GPUs", ">ms", ">speed-up", ">of ideal"],
+            times_table(prompts, shape_name, lambda ms: f"{ms:.1f}"),
+        )
+
+
+def long_prompts(page, rows):
+    found = ranks.long_prompts(rows)
+    if not found:
+        return
+
+    def name(key):
+        return f"{key[0]}K, {ranks.WAYS[key[1]]}"
+
+    scaling_figure(
+        page,
+        [(name(key), ranks.speedups(times)) for key, times in sorted(found.items()) if ranks.speedups(times)],
+        "Time to the first token of long prompts with Llama-3.1-8B, in passes of at most 8192 rows: ranks share the rows, and"
+        " exchange heads or send keys around a ring; or they share the weights.",
+        ["tokens and way", ">GPUs", ">ms", ">speed-up", ">of ideal"],
+        times_table(found, name, lambda ms: f"{ms:.1f}"),
+    )
+
+
+def rings(page, rows):
+    found = ranks.rings(rows)
+    if not found:
+        return
+    table = [
+        [
+            str(n),
+            f"{tokens}K",
+            f"{r.need('one_ms'):.1f}",
+            f"{r.need('zigzag_ms'):.1f}",
+            percent(ranks.ideal_share(r)),
+            f"{r.need('contiguous_ms'):.1f}",
+            f"{r.need('contiguous_ms') / r.need('zigzag_ms'):.2f}×",
+        ]
+        for n, by_tokens in sorted(found.items())
+        for tokens, r in sorted(by_tokens.items())
+    ]
+    series = [
+        (gpus(n), [(tokens, 100 * ranks.ideal_share(r)) for tokens, r in sorted(by_tokens.items())])
+        for n, by_tokens in sorted(found.items())
+    ]
+    page.figure(
+        plots.lines(series, "thousands of tokens", "% of ideal", xtext=str_of, references=[(100, IDEAL)]),
+        "Ring attention with zig-zag pieces, Llama-3.2-1B, one pass: the time of one GPU divided by the GPUs, in percent of the"
+        " time. The gain over contiguous pieces is at most 2 - 1/N for attention alone.",
+        [">GPUs", ">tokens", ">one GPU, ms", ">zig-zag, ms", ">of ideal", ">contiguous, ms", ">gain"],
+        table,
+    )
+
+
+def latents(page, rows):
+    found = {}
+    for r in rows.find("cp_decode", where=lambda r: r.ns):
+        found.setdefault(int(r.need("ranks")), {})[r.words[-1]] = r.ns
+    if found:
+        page.table(
+            "A decoding step of DeepSeek-V2-Lite, 64 sequences of 16K tokens: every rank reads all latents; ranks share out the"
+            " pages; each also holds only its share.",
+            [">GPUs", ">all, ms", ">pages, ms", ">stripes, ms", ">gain of pages"],
+            [
+                [
+                    str(n),
+                    *(f"{ways[w] / 1e6:.3f}" if w in ways else DASH for w in ("whole", "pages", "stripes")),
+                    f"{ways['whole'] / ways['pages']:.2f}×" if {"whole", "pages"} <= ways.keys() else DASH,
+                ]
+                for n, ways in sorted(found.items())
+            ],
+        )
+
+
+def context(page, rows):
+    if any(rows.find(op) for op in ("cp_prefill", "ring_attention", "cp_decode")):
+        page.sub("Context parallelism")
+    for part in (long_prompts, rings, latents):
+        part(page, rows)
+
+
+def pipelines(page, rows):
+    found = ranks.pipelines(rows)
+    if not found:
+        return
+    page.sub("Pipelines")
+    counted = {
+        (ranks.kilo(r), int(r.need("stages"))): r.need("speedup")
+        for r in rows.find("pp_prefill", where=lambda r: r.get("simulated") and r.n.get("chunk") == 1024)
+    }
+    table = []
+    for tokens, times in sorted(found.items()):
+        for n, (ms, chunk) in sorted(times.items()):
+            gain = times[1][0] / ms if 1 in times else None
+            model = counted.get((tokens, n))
+            table.append(
+                [
+                    f"{tokens}K",
+                    str(n),
+                    str(chunk),
+                    f"{ms:.0f}",
+                    f"{gain:.2f}×" if gain else DASH,
+                    percent(gain / n) if gain else DASH,
+                    f"{model:.2f}×" if model else DASH,
+                ]
+            )
+    scaling_figure(
+        page,
+        [
+            (f"{tokens}K tokens", ranks.speedups({n: ms for n, (ms, _) in times.items()}))
+            for tokens, times in sorted(found.items())
+            if 1 in times
+        ],
+        "Time to the first token of Llama-3-8B whose layers are divided into stages, by the fastest measured first chunk."
+        " Simulated: multiplications counted, chunks of 1024 rows, without communication.",
+        [">tokens", ">GPUs", ">first chunk", ">ms", ">speed-up", ">of ideal", ">simulated"],
+        table,
+    )
+
+
+def simulated(page, rows):
+    found = rows.find("simulated_ranks", where=lambda r: r.number("simulated_ms"))
+    if found:
+        page.sub("Simulated and measured")
+        page.table(
+            "A prompt of 32K tokens, Llama-3.2-1B, one pass: measured, and simulated from the times of one GPU in the same run.",
+            ["way", ">GPUs", ">measured, ms", ">simulated, ms", ">error"],
+            [
+                [
+                    next((text for way, text in ranks.WAYS.items() if way in r.words), r.case),
+                    str(int(r.need("ranks"))),
+                    f"{r.number('first_ms'):.1f}" if r.number("first_ms") else "not run",
+                    f"{r.need('simulated_ms'):.1f}",
+                    f"{r.number('error_pct'):+.1f}%" if r.number("error_pct") is not None else DASH,
+                ]
+                for r in sorted(found, key=lambda r: (r.need("ranks"), r.case))
+            ],
+        )
+
+
+def attention_workers(page, rows):
+    layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("two_over_one"))
+    if not layers and not lanes:
+        return
+    page.sub("Attention on another GPU")
+    if layers:
+        page.table(
+            "A decoding step whose attention runs on a second GPU, against one on a single GPU.",
+            ["case", "link", ">one GPU, µs", ">two GPUs, µs", ">added for each layer, µs"],
+            [
+                [
+                    r.case,
+                    r.get("link", DASH),
+                    f"{r.need('local_us'):.0f}",
+                    f"{r.need('remote_us'):.0f}",
+                    f"{r.need('added_layer_us'):+.1f}",
+                ]
+                for r in layers
+            ],
+        )
+    if lanes:
+        page.table(
+            "Tokens per second with one and with two batches under way between the GPUs.",
+            ["case", "link", ">one", ">two", ">gain"],
+            [
+                [
+                    r.case,
+                    r.get("link", DASH),
+                    f"{r.need('tokens_per_s_1'):,.0f}",
+                    f"{r.need('tokens_per_s_2'):,.0f}",
+                    f"{r.need('two_over_one'):.2f}×",
+                ]
+                for r in lanes
+            ],
+        )
+
+
+def section(page, ctx):
+    page.section("Several GPUs", "ranks")
+    if not any(op in ranks.KNOWN for op in ctx.rows.ops()):
+        page.missing("rows of several GPUs", NEEDS)
+        return
+    page.para(
+        "GPUs of one host, connected by NVLink. A speed-up is against one GPU; the ideal one is the number of GPUs. Weights are"
+        " random."
+    )
+    for part in (collectives, tensors, context, pipelines, simulated, attention_workers):
+        part(page, ctx.rows)

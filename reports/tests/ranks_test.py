@@ -1,0 +1,125 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Tests of the section on several GPUs and of claims AT-8 to AT-10: python3 reports/tests/ranks_test.py"""
+
+import os
+import sys
+import unittest
+
+sys.dont_write_bytecode = True
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+
+from base import ranks  # noqa: E402
+from tests.samples import TestCase, claims_of, page_of, raw, rows_of  # noqa: E402
+
+
+def ring(n, zigzag=1030, contiguous=1700, tokens=130048):
+    return raw("ring_attention", f"llama32_1b_{tokens // 1024}k_n{n}", prompt_tokens=tokens, ranks=n, one_ms=1000 * n,
+               zigzag_ms=zigzag, contiguous_ms=contiguous)  # fmt: skip
+
+
+def pipeline(n, gain, tokens=32768, chunk=1024):
+    return raw("pp_prefill", f"llama3_8b_{tokens // 1024}k_n{n}_chunk{chunk}", prompt_tokens=tokens, stages=n, chunk_rows=chunk,
+               first_token_ns=1e9 / gain)  # fmt: skip
+
+
+def context(n, way, ms, tokens=8192):
+    return raw("cp_prefill", f"llama31_8b_8k_n{n}{way}", prompt_tokens=tokens, ranks=n, first_ms=ms)
+
+
+def comm(op, impl, ns, num_bytes=16384, **gpus):
+    return raw("comm", op, impl, ns, bytes=num_bytes, **gpus)
+
+
+def holds(records, claim):
+    return [p.holds for p in claims_of(records)[claim].parts]
+
+
+class Claims(TestCase):
+    def test_each_at_its_limit(self):
+        for claim, at, good, bad in (
+            ("AT-8", 0, ring(2, 1052), ring(2, 1053)),
+            ("AT-8", 1, ring(4, 1052), ring(4, 1053)),
+            ("AT-9", 0, ring(2, 1000, 1331), ring(2, 1000, 1329)),
+            ("AT-9", 1, ring(4, 1000, 1521), ring(4, 1000, 1519)),
+        ):
+            self.assertIs(holds([good], claim)[at], True, claim)
+            self.assertIs(holds([bad], claim)[at], False, claim)
+            self.assertTrue(claims_of([bad])[claim].parts[at].why)
+            self.assertEqual([i for i, h in enumerate(holds([good], claim)) if h is not None], [at])
+
+    def test_short_prompts_decide_nothing(self):
+        self.assertEqual(holds([ring(2, tokens=32768)], "AT-8"), [None] * 4)
+
+    def test_pipelines(self):
+        one = pipeline(1, 1, chunk=2048)
+        self.assertEqual(holds([one, pipeline(2, 1.66), pipeline(4, 3.3)], "AT-10")[:3], [True, False, None])
+        self.assertEqual(holds([one, pipeline(2, 1.5), pipeline(2, 1.66, chunk=2048)], "AT-10")[0], True)
+        self.assertEqual(holds([pipeline(2, 1.66)], "AT-10")[0], None)
+        self.assertEqual(holds([pipeline(1, 1, 131072), pipeline(2, 1.66)], "AT-10")[0], None)
+
+    def test_context_of_ranks_is_never_claimed(self):
+        self.assertEqual(claims_of([ring(n) for n in (2, 4, 8)])["AT-8"].verdict(), ("none", "not measured"))
+
+
+class Views(TestCase):
+    def test_collectives_of_both_kinds_of_names(self):
+        found = ranks.collectives(rows_of([
+            comm("all_reduce_norm_rows2_dim4096_bf16", "cuda", 2700, gpus=2),
+            comm("all_reduce_norm_rows2_dim4096_bf16", "nccl", 8000, gpus=2),
+            comm("n4_all_to_all_16kb", "cuda", 3000, gpus=4, ranks=4),
+            comm("one_gpu_all_reduce_norm_rows2_dim4096_bf16", "cuda", 1, gpus=1, ranks=2),
+        ]))  # fmt: skip
+        self.assertEqual(sorted(found), [("all_reduce_norm", 2), ("all_to_all", 4)])
+        self.assertEqual(ranks.both(found["all_reduce_norm", 2]), [(16384, 2700, 8000)])
+        self.assertEqual(ranks.both(found["all_to_all", 4]), [])
+
+    def test_one_rank_is_in_all_ways(self):
+        found = ranks.long_prompts(rows_of([context(1, "", 400), context(4, "_heads", 110), context(4, "_ring", 200)]))
+        self.assertEqual(found, {(8, "heads"): {1: 400, 4: 110}, (8, "ring"): {1: 400, 4: 200}})
+
+    def test_no_speedup_without_one_rank(self):
+        self.assertEqual(ranks.speedups({2: 5, 4: 3}), [])
+        self.assertEqual(ranks.speedups({1: 6, 2: 3}), [(1, 1), (2, 2)])
+
+
+class Section(TestCase):
+    def test_figures_and_tables(self):
+        step = {"batch": 16, "context": 1024}
+        text = page_of([
+            comm("all_reduce_norm_rows2_dim4096_bf16", "cuda", 2700, gpus=2),
+            comm("all_reduce_norm_rows2_dim4096_bf16", "nccl", 8100, gpus=2),
+            comm("n4_all_to_all_1024kb", "cuda", 30000, 1 << 20, gpus=4, ranks=4),
+            comm("n4_all_to_all_1024kb", "nccl", 20000, 1 << 20, gpus=4, ranks=4),
+            raw("tp_decode", "llama3_8b_b16_kv1024_n1", ns=4e6, ranks=1, **step),
+            raw("tp_decode", "llama3_8b_b16_kv1024_n4", ns=1.6e6, ranks=4, **step),
+            raw("tp_decode", "llama3_70b_b16_kv1024_n4", ns=9e6, ranks=4, **step),
+            raw("tp_prefill", "llama3_8b_8k_n1", ranks=1, first_ms=300),
+            raw("tp_prefill", "llama3_8b_8k_n2", ranks=2, first_ms=160),
+            context(1, "", 400), context(4, "_heads", 110), ring(4, 1250), pipeline(1, 1), pipeline(4, 3.4),
+            raw("cp_decode", "dsv2lite_b64_16k_n4_whole", ns=9e6, ranks=4), raw("cp_decode", "dsv2lite_b64_16k_n4_pages", ns=6e6, ranks=4),
+            raw("simulated_ranks", "llama32_1b_32k_n4_heads", ranks=4, first_ms=80, simulated_ms=72, error_pct=-10),
+            raw("disagg_layer", "llama3_8b_b64_kv1024", link="nvlink", local_us=9900, remote_us=9000, added_layer_us=-27),
+            raw("disagg", "lanes_cuda", link="nvlink", tokens_per_s_1=14000, tokens_per_s_2=13300, two_over_one=0.95),
+        ])  # fmt: skip
+        self.check_html(text)
+        for part in (
+            "all_reduce_norm over 2 GPUs is never slower than NCCL",
+            "all_to_all over 4 GPUs is faster at 1 MiB",
+            "3.00×", "0.67×",  # the collectives' gains
+            "2.50×", "62%",  # a step of four ranks
+            "3.64×", "91%",  # heads
+            "80%",  # the ring
+            "85%",  # the pipeline
+            "1.50×",  # latents
+            "-10.0%", "-27.0", "0.95×",
+        ):  # fmt: skip
+            self.has(text, part)
+        self.assertNotIn("Other operations", text)
+
+    def test_without_rows(self):
+        self.assertIn("rows of several GPUs", page_of([]))
+
+
+if __name__ == "__main__":
+    unittest.main()
