@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * quant_fp8w - a CTA quantises one row, one block of 128 x 128, or one piece of 1 x 128 of sixteen rows
+ * quant_fp8w - a CTA quantises one row, one block of 128 x 128, or one piece of 1 x 128 of 32 rows
  *
- * A row or a block is read twice. The second read hits the caches: a row of 16384 bf16 is 32 KB, a block 32
- * KB. These run when a model is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at memory
- * bandwidth.
+ * Blocks and rows of more than 16384 elements are read twice. The second read hits the caches: a block is 32
+ * KB of bf16. These run when a model is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at
+ * memory bandwidth.
  *
- * Pieces are those of activations, in each pass. Sixteen lanes read a piece once, and keep it. The scales of
- * a CTA are contiguous. Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us at the copy stream's 4.2 TB/s.
+ * Rows and pieces are those of activations, too, in each pass. Threads read them once, and keep them. Sixteen
+ * lanes share a piece, and the scales of a CTA are contiguous. Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us
+ * at the copy stream's 4.2 TB/s.
  */
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/base/launch.h"
@@ -17,13 +18,64 @@
 #define THREADS	256
 #define WARPS	(THREADS / 32)
 #define PIECE_LANES	(CAIRN_FP8_BLOCK / 8)
-#define PIECES		(THREADS / PIECE_LANES)	/* of a CTA */
+#define PIECES		(THREADS / PIECE_LANES)	/* that the threads of a CTA hold at a time */
+#define TURNS		2			/* pieces of a thread */
+#define MOST_EIGHTS	8			/* eight elements each: of a thread, in a row */
 
 ROW float scale_of(float max)
 {
 	float scale = __fdiv_rn(max, (float)CAIRN_FP8_MAX);
 
 	return scale == 0 ? 1 : scale;
+}
+
+/*
+ * Divides by the scale, correctly rounded. inverse: 1 / scale, correctly rounded, or 0 where the remainder
+ * below may not be exact; with an exact remainder q + remainder * inverse rounds to the quotient, if q is off
+ * by at most one unit in the last place. A quotient below 2^-10, whose remainder may underflow, becomes the
+ * code 0.
+ */
+ROW float divide(float x, float scale, float inverse)
+{
+	float q = x * inverse;
+
+	if (inverse == 0)
+		return __fdiv_rn(x, scale);
+	return __fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q);
+}
+
+ROW float inverse_of(float scale)
+{
+	return scale > 0x1p-90f && scale < 0x1p90f ? __frcp_rn(scale) : 0;
+}
+
+/* Returns the codes of eight elements. */
+ROW uint2 codes_of(const float f[8], float scale, float inverse)
+{
+	float q[8];
+
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		q[j] = divide(f[j], scale, inverse);
+	return make_uint2(fp8_narrow(q[0], q[1]) | fp8_narrow(q[2], q[3]) << 16,
+			  fp8_narrow(q[4], q[5]) | fp8_narrow(q[6], q[7]) << 16);
+}
+
+/* Returns the largest value of all threads of the CTA. */
+ROW float cta_max(float max)
+{
+	__shared__ float s_max[WARPS];
+
+#pragma unroll
+	for (int step = 16; step > 0; step /= 2)
+		max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+	if (threadIdx.x % 32 == 0)
+		s_max[threadIdx.x / 32] = max;
+	__syncthreads();
+#pragma unroll
+	for (int w = 0; w < WARPS; w++)
+		max = fmaxf(max, s_max[w]);
+	return max;
 }
 
 /* Loads eight elements from element e on. */
@@ -41,8 +93,7 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 {
 	const int i0 = blockIdx.x / tiles_k * high, j0 = blockIdx.x % tiles_k * wide;
 	const int rows = min(high, a.n - i0), eights = min(wide, a.k - j0) / 8;
-	__shared__ float s_max[WARPS];
-	float max = 0, scale, f[8];
+	float max = 0, scale, inverse, f[8];
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
@@ -52,29 +103,52 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 		for (int j = 0; j < 8; j++)
 			max = fmaxf(max, fabsf(f[j]));
 	}
-#pragma unroll
-	for (int step = 16; step > 0; step /= 2)
-		max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
-	if (threadIdx.x % 32 == 0)
-		s_max[threadIdx.x / 32] = max;
-	__syncthreads();
-#pragma unroll
-	for (int w = 0; w < WARPS; w++)
-		max = fmaxf(max, s_max[w]);
-	scale = scale_of(max);
+	scale = scale_of(cta_max(max));
+	inverse = inverse_of(scale);
 	if (threadIdx.x == 0)
 		a.scale[blockIdx.x] = scale;
 	for (int v = threadIdx.x; v < rows * eights; v += THREADS) {
 		int64_t e = (int64_t)(i0 + v / eights) * a.k + j0 + v % eights * 8;
-		uint2 out;
 
 		load8<dtype>(a, e, f);
+		*(uint2 *)(a.b + e) = codes_of(f, scale, inverse);
+	}
+}
+
+/* A row of at most THREADS * MOST * 8 elements, of 16 bits. */
+template <int dtype, int MOST> __global__ void __launch_bounds__(THREADS)
+row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
+{
+	const int64_t first = (int64_t)blockIdx.x * a.k;
+	const uint4 *w = (const uint4 *)((const char *)a.w + first * 2);
+	const int eights = a.k / 8;
+	float max = 0, scale, inverse, f[8];
+	uint4 held[MOST] = {};
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+#pragma unroll
+	for (int i = 0; i < MOST; i++)
+		if (threadIdx.x + i * THREADS < eights)
+			held[i] = w[threadIdx.x + i * THREADS];
+#pragma unroll
+	for (int i = 0; i < MOST; i++) {
+		row_unpack<dtype>(held[i], f);
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			f[j] = __fdiv_rn(f[j], scale);
-		out.x = fp8_narrow(f[0], f[1]) | fp8_narrow(f[2], f[3]) << 16;
-		out.y = fp8_narrow(f[4], f[5]) | fp8_narrow(f[6], f[7]) << 16;
-		*(uint2 *)(a.b + e) = out;
+			max = fmaxf(max, fabsf(f[j]));
+	}
+	scale = scale_of(cta_max(max));
+	inverse = inverse_of(scale);
+	if (threadIdx.x == 0)
+		a.scale[blockIdx.x] = scale;
+#pragma unroll
+	for (int i = 0; i < MOST; i++) {
+		if (threadIdx.x + i * THREADS < eights) {
+			row_unpack<dtype>(held[i], f);
+			*(uint2 *)(a.b + first + 8 * (threadIdx.x + i * THREADS)) =
+				codes_of(f, scale, inverse);
+		}
 	}
 }
 
@@ -82,40 +156,43 @@ template <int dtype> __global__ void __launch_bounds__(THREADS)
 pieces_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int blocks)
 {
 	const int block = blockIdx.x % blocks, lane = threadIdx.x % PIECE_LANES;
-	const int64_t row = (int64_t)(blockIdx.x / blocks) * PIECES + threadIdx.x / PIECE_LANES;
-	const int64_t e = row * a.k + block * CAIRN_FP8_BLOCK + lane * 8;
-	const bool mine = row < a.n && block * CAIRN_FP8_BLOCK + lane * 8 < a.k;
-	float max = 0, scale, f[8] = {};
-	uint2 out;
+	const int64_t first = (int64_t)(blockIdx.x / blocks) * PIECES * TURNS + threadIdx.x / PIECE_LANES;
+	const int64_t column = block * CAIRN_FP8_BLOCK + lane * 8;
+	float max[TURNS] = {}, f[TURNS][8] = {};
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	if (mine)
-		load8<dtype>(a, e, f);
 #pragma unroll
-	for (int j = 0; j < 8; j++)
-		max = fmaxf(max, fabsf(f[j]));
+	for (int i = 0; i < TURNS; i++)
+		if (first + i * PIECES < a.n && column < a.k)
+			load8<dtype>(a, (first + i * PIECES) * a.k + column, f[i]);
 #pragma unroll
-	for (int step = PIECE_LANES / 2; step > 0; step /= 2)
-		max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
-	scale = scale_of(max);
-	if (!mine)
-		return;
-	if (lane == 0)
-		a.scale[(int64_t)block * a.n + row] = scale;
+	for (int i = 0; i < TURNS; i++) {
 #pragma unroll
-	for (int j = 0; j < 8; j++)
-		f[j] = __fdiv_rn(f[j], scale);
-	out.x = fp8_narrow(f[0], f[1]) | fp8_narrow(f[2], f[3]) << 16;
-	out.y = fp8_narrow(f[4], f[5]) | fp8_narrow(f[6], f[7]) << 16;
-	*(uint2 *)(a.b + e) = out;
+		for (int j = 0; j < 8; j++)
+			max[i] = fmaxf(max[i], fabsf(f[i][j]));
+#pragma unroll
+		for (int step = PIECE_LANES / 2; step > 0; step /= 2)
+			max[i] = fmaxf(max[i], __shfl_xor_sync(0xffffffffu, max[i], step));
+	}
+#pragma unroll
+	for (int i = 0; i < TURNS; i++) {
+		const int64_t row = first + i * PIECES;
+		const float scale = scale_of(max[i]);
+
+		if (row >= a.n || column >= a.k)
+			continue;
+		if (lane == 0)
+			a.scale[(int64_t)block * a.n + row] = scale;
+		*(uint2 *)(a.b + row * a.k + column) = codes_of(f[i], scale, inverse_of(scale));
+	}
 }
 
 static int pieces(const struct cairn_quant_fp8w_args *a, void *stream)
 {
 	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
 	int blocks = (a->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
-	const int64_t ctas = ((int64_t)a->n + PIECES - 1) / PIECES * blocks;
+	const int64_t ctas = ((int64_t)a->n + PIECES * TURNS - 1) / (PIECES * TURNS) * blocks;
 	void *params[] = { (void *)a, &blocks };
 
 	if (ctas > INT32_MAX)
@@ -124,6 +201,22 @@ static int pieces(const struct cairn_quant_fp8w_args *a, void *stream)
 	return cairn_launch(a->dtype == CAIRN_F32 ? (const void *)pieces_kernel<CAIRN_F32> :
 			    a->dtype == CAIRN_F16 ? (const void *)pieces_kernel<CAIRN_F16> :
 			    (const void *)pieces_kernel<CAIRN_BF16>, &l, params);
+}
+
+template <int dtype> static const void *row_form(int32_t k)
+{
+	return k <= THREADS * 16 ? (const void *)row_kernel<dtype, 2> :
+	       (const void *)row_kernel<dtype, MOST_EIGHTS>;
+}
+
+static int rows(const struct cairn_quant_fp8w_args *a, void *stream)
+{
+	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	void *params[] = { (void *)a };
+
+	l.grid[0] = (unsigned int)a->n;
+	return cairn_launch(a->dtype == CAIRN_F16 ? row_form<CAIRN_F16>(a->k) : row_form<CAIRN_BF16>(a->k),
+			    &l, params);
 }
 
 extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *stream)
@@ -138,6 +231,9 @@ extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *str
 		return 0;
 	if (a->scale_kind == CAIRN_FP8_SCALE_PIECES)
 		return pieces(a, stream);
+	if (a->scale_kind == CAIRN_FP8_SCALE_ROWS && a->dtype != CAIRN_F32 &&
+	    a->k <= THREADS * MOST_EIGHTS * 8)
+		return rows(a, stream);
 	high = a->scale_kind ? CAIRN_FP8_BLOCK : 1;
 	wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
 	tiles_k = (a->k + wide - 1) / wide;

@@ -23,11 +23,12 @@ static const struct shape {
 	int32_t n, k, bench;
 } shapes[] = {
 	{ 1, 16, 0 }, { 0, 64, 0 }, { 3, 48, 0 }, { 7, 128, 0 }, { 5, 144, 0 }, { 130, 272, 0 },
-	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 4096, 4096, 1 },
+	{ 128, 128, 0 }, { 257, 1040, 0 }, { 33, 4096, 0 }, { 2, 14336, 0 }, { 2, 16400, 0 },
+	{ 4096, 4096, 1 },
 };
 static const struct shape far_shape = { (1 << 18) + 4, 16384, 0 }, tall_shape = { 65665, 16, 0 },
 	odd_shape = { 397, 1168, 0 };
-/* bench rows with scales of pieces: what the products of Llama-3-8B and DeepSeek-V3 read */
+/* bench rows with scales of pieces, and of rows: what the products of Llama-3-8B and DeepSeek-V3 read */
 static const struct shape activations[] = { { 1024, 4096, 1 }, { 1024, 14336, 1 }, { 4096, 7168, 1 } };
 static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define FIRST_PAIR	((int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes) * 2))
@@ -37,7 +38,7 @@ static const int32_t dtypes[] = { CAIRN_BF16, CAIRN_F16, CAIRN_F32 };
 #define ODD_CASE	(TALL_CASE + 1)			/* likewise; no side is a multiple of 128 */
 #define FIRST_PIECES	(ODD_CASE + 1)			/* all shapes with scales of pieces */
 #define FIRST_ROWS	(FIRST_PIECES + (int)(ARRAY_SIZE(shapes) * ARRAY_SIZE(dtypes)))
-#define FIRST_ENDS	(FIRST_ROWS + (int)ARRAY_SIZE(activations))
+#define FIRST_ENDS	(FIRST_ROWS + 2 * (int)ARRAY_SIZE(activations))
 #define NUM_ENDS	90
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
@@ -60,8 +61,8 @@ static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 	}
 	if (i >= FIRST_PIECES) {
 		*dtype = i < FIRST_ROWS ? dtypes[(i - FIRST_PIECES) % 3] : CAIRN_BF16;
-		*scale_kind = CAIRN_FP8_SCALE_PIECES;
-		return i < FIRST_ROWS ? shapes[(i - FIRST_PIECES) / 3] : activations[i - FIRST_ROWS];
+		*scale_kind = i < FIRST_ROWS || i % 2 ? CAIRN_FP8_SCALE_PIECES : CAIRN_FP8_SCALE_ROWS;
+		return i < FIRST_ROWS ? shapes[(i - FIRST_PIECES) / 3] : activations[(i - FIRST_ROWS) / 2];
 	}
 	if (i >= FAR_CASE) {
 		*dtype = CAIRN_BF16;

@@ -81,11 +81,11 @@ static double gemm_rate(struct cairn_test *t, const struct cairn_impl *impl, con
 
 /* ---- operations ---- */
 
-enum what { WHAT_GEMM, WHAT_HEAD, WHAT_ATTN, WHAT_NORM, WHAT_ROPE, WHAT_APPEND, WHAT_SILU, WHAT_OTHER,
-	    NUM_WHATS };
+enum what { WHAT_GEMM, WHAT_QUANT, WHAT_HEAD, WHAT_ATTN, WHAT_NORM, WHAT_ROPE, WHAT_APPEND, WHAT_SILU,
+	    WHAT_OTHER, NUM_WHATS };
 
-static const char *const what_names[] = { "gemm", "lm_head", "attn_paged", "rmsnorm", "rope", "kv_append",
-					  "silu_mul", "other" };
+static const char *const what_names[] = { "gemm", "quant", "lm_head", "attn_paged", "rmsnorm", "rope",
+					  "kv_append", "silu_mul", "other" };
 
 enum { MAX_TIMED = 1 << 15 };
 
@@ -118,6 +118,8 @@ static int end(void *stream)
 		return end(stream); \
 	}
 TIMED(gemm, args->out_dtype == CAIRN_F32 ? WHAT_HEAD : WHAT_GEMM)
+TIMED(gemm_fp8, WHAT_GEMM)
+TIMED(quant_fp8w, WHAT_QUANT)
 TIMED(attn_paged, WHAT_ATTN)
 TIMED(rmsnorm, WHAT_NORM)
 TIMED(rope, WHAT_ROPE)
@@ -144,6 +146,8 @@ static int profile_steps(struct cairn_engine *e, void *ctx)
 	p->real = *p->impl;
 	timed.real = &p->real;
 	p->impl->gemm = timed_gemm;
+	p->impl->gemm_fp8 = timed_gemm_fp8;
+	p->impl->quant_fp8w = timed_quant_fp8w;
 	p->impl->attn_paged = timed_attn_paged;
 	p->impl->rmsnorm = timed_rmsnorm;
 	p->impl->rope = timed_rope;
@@ -264,6 +268,8 @@ static void throughput(struct cairn_test *t, const char *shape, const char *name
 		  100 * r.idle_share, r.max_idle_us, (long long)r.preempted, (long long)r.nano_steps,
 		  energy_members(&r, r.prompt_tokens + r.new_tokens, energy, sizeof(energy)));
 	for (int i = 0; i < NUM_WHATS; i++) {
+		if (!p.ms[i])
+			continue;
 		snprintf(what, sizeof(what), "%s_%s", name, what_names[i]);
 		cairn_row(t, what, "cuda", "\"ms\":%.4f,\"rows\":%.0f,\"decode_rows\":%.0f",
 			  p.ms[i] / p.steps, (double)p.rows / p.steps, (double)p.decode_rows / p.steps);
