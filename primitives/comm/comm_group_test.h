@@ -7,13 +7,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "primitives/comm/comm.h"
+#include "primitives/comm/comm_device.h"
 
 #define COMM_DIM	4096
 #define COMM_MAX_BYTES	((size_t)32 << 20)
 #define COMM_MAX_COUNT	(COMM_MAX_BYTES / 2)	/* elements of bf16 */
-
-enum comm_op { COMM_ALL_REDUCE_NORM, COMM_ALL_TO_ALL, COMM_SEND_RECV, COMM_NUM_OPS };
 
 struct comm_nccl;
 

@@ -61,7 +61,7 @@ static int call_ours(struct comm_group *g, enum comm_op op, int r, size_t bytes)
 
 static int all_ranks(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call)
 {
-	int ret = call == comm_nccl_call ? comm_nccl_warm(g, op, bytes) : 0;
+	int ret = 0;
 
 	for (int r = 0; r < g->ranks && !ret; r++) {
 		CAIRN_CUDA(cudaSetDevice(g->gpu[r]));
@@ -172,6 +172,22 @@ static int capture(struct comm_group *g, enum comm_op op, int r, size_t bytes, c
 	return 0;
 }
 
+/*
+ * Before the first call, because capturing also loads the kernels: loading one may wait for the other GPUs,
+ * where ranks wait for this one.
+ */
+static int capture_all(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call,
+		       cudaGraphExec_t *exec)
+{
+	CAIRN_TRY(comm_group_upload(g, bytes));
+	if (call == comm_nccl_call)
+		CAIRN_TRY(comm_nccl_warm(g, op, bytes));
+	for (int r = 0; r < g->ranks; r++)
+		CAIRN_TRY(capture(g, op, r, bytes, call, &exec[r]));
+	/* what NCCL's warming up has changed */
+	return comm_group_upload(g, bytes);
+}
+
 /* Rank 0 comes last, so that it waits for nobody's launch. */
 static int replay(struct comm_group *g, cudaGraphExec_t *exec, cudaEvent_t event[2], float *ms)
 {
@@ -195,9 +211,8 @@ static int ascending(const void *a, const void *b)
 	return x < y ? -1 : x > y;
 }
 
-static int time_calls(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call, double *ns)
+static int time_calls(struct comm_group *g, cudaGraphExec_t *exec, double *ns)
 {
-	cudaGraphExec_t exec[MAX] = { NULL };
 	cudaEvent_t event[2];
 	float ms = 0;
 	int ret = 0;
@@ -205,16 +220,11 @@ static int time_calls(struct comm_group *g, enum comm_op op, size_t bytes, comm_
 	CAIRN_CUDA(cudaSetDevice(g->gpu[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[0]));
 	CAIRN_CUDA(cudaEventCreate(&event[1]));
-	for (int r = 0; r < g->ranks && !ret; r++)
-		ret = capture(g, op, r, bytes, call, &exec[r]);
 	for (int i = -5; i < SAMPLES && !ret; i++) {
 		ret = replay(g, exec, event, &ms);
 		if (i >= 0)
 			ns[i] = (double)ms * 1e6 / GRAPH_CALLS;
 	}
-	for (int r = 0; r < g->ranks; r++)
-		if (exec[r])
-			cudaGraphExecDestroy(exec[r]);
 	cudaEventDestroy(event[0]);
 	cudaEventDestroy(event[1]);
 	qsort(ns, SAMPLES, sizeof(*ns), ascending);
@@ -239,19 +249,29 @@ static void name_case(char *name, size_t len, const struct comm_group *g, enum c
 	snprintf(name, len, "%s%s_%s", ranks, op_names[op], size);
 }
 
+static int judge(struct cairn_test *t, struct comm_group *g, enum comm_op op, size_t bytes, double slack)
+{
+	return op == COMM_ALL_REDUCE_NORM ? judge_sums(t, g, bytes, slack) : judge_copies(t, g, op, bytes);
+}
+
 /* Returns 0 if the following sizes are not worth a try. */
 static int row(struct cairn_test *t, struct comm_group *g, enum comm_op op, size_t bytes, const char *impl,
 	       comm_call call)
 {
 	const double slack = call == comm_nccl_call ? 0.03 * g->ranks : 0;
+	cudaGraphExec_t exec[MAX] = { NULL };
 	double ns[SAMPLES], moved = (double)bytes;
 	char name[96];
+	int done;
 
 	name_case(name, sizeof(name), g, op, bytes);
-	if (!EXPECT(t, comm_group_upload(g, bytes) == 0) ||
-	    !EXPECT(t, all_ranks(g, op, bytes, call) == 0) ||
-	    !(op == COMM_ALL_REDUCE_NORM ? judge_sums(t, g, bytes, slack) : judge_copies(t, g, op, bytes)) ||
-	    !EXPECT(t, time_calls(g, op, bytes, call, ns) == 0)) {
+	done = EXPECT(t, capture_all(g, op, bytes, call, exec) == 0) &&
+	       EXPECT(t, all_ranks(g, op, bytes, call) == 0) && judge(t, g, op, bytes, slack) &&
+	       EXPECT(t, time_calls(g, exec, ns) == 0);
+	for (int r = 0; r < g->ranks; r++)
+		if (exec[r])
+			cudaGraphExecDestroy(exec[r]);
+	if (!done) {
 		cairn_note(t, "%s, %s: %s", name, impl, cairn_last_error());
 		return 0;
 	}

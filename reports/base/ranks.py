@@ -4,8 +4,8 @@
 COLLECTIVES = ("all_reduce_norm", "all_to_all", "send_recv")
 WAYS = {"heads": "head exchange", "ring": "ring", "tensors": "tensor parallel", "both": "tensors, and rows of prompts"}
 KNOWN = {
-    "comm", "tp_decode", "tp_prefill", "cp_prefill", "cp_decode", "ring_attention", "pp_prefill", "simulated_ranks",
-    "disagg", "disagg_layer",
+    "comm", "tp_decode", "tp_prefill", "tp_offline", "cp_prefill", "cp_decode", "ring_attention", "pp_prefill",
+    "simulated_ranks", "disagg", "disagg_layer",
 }  # fmt: skip
 COUNTED = {"pp_prefill"}  # simulated rows, which any machine counts
 
@@ -46,6 +46,11 @@ def prompts(rows):
     for r in rows.find("tp_prefill"):
         found.setdefault(r.case.rpartition("_n")[0].rpartition("_")[0], {})[int(r.need("ranks"))] = r.need("first_ms")
     return found
+
+
+def offline(rows):
+    """{ranks: tokens per second}"""
+    return {int(r.need("ranks")): r.need("tokens_per_s") for r in rows.find("tp_offline")}
 
 
 def long_prompts(rows):

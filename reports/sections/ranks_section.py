@@ -91,8 +91,8 @@ def times_table(found, name, text):
 
 
 def tensors(page, rows):
-    steps, prompts = ranks.steps(rows), ranks.prompts(rows)
-    if not steps and not prompts:
+    steps, prompts, offline = ranks.steps(rows), ranks.prompts(rows), ranks.offline(rows)
+    if not steps and not prompts and not offline:
         return
     page.sub("Tensor parallelism")
 
@@ -115,6 +115,16 @@ def tensors(page, rows):
             "Time to the first token of a prompt of 8192 tokens in one pass.",
             ["shape", ">GPUs", ">ms", ">speed-up", ">of ideal"],
             times_table(prompts, shape_name, lambda ms: f"{ms:.1f}"),
+        )
+    if offline:
+        page.table(
+            "256 requests at once with prompts of 512 tokens and answers of 256, Llama-3-8B, and the share of as many GPUs with a"
+            " replica each.",
+            [">GPUs", ">tokens/s", ">of replicas"],
+            [
+                [str(n), f"{rate:,.0f}", percent(rate / n / offline[1]) if 1 in offline else DASH]
+                for n, rate in sorted(offline.items())
+            ],
         )
 
 

@@ -94,6 +94,7 @@ class Section(TestCase):
             raw("tp_decode", "llama3_8b_b16_kv1024_n1", ns=4e6, ranks=1, **step),
             raw("tp_decode", "llama3_8b_b16_kv1024_n4", ns=1.6e6, ranks=4, **step),
             raw("tp_decode", "llama3_70b_b16_kv1024_n4", ns=9e6, ranks=4, **step),
+            raw("tp_offline", "llama3_8b_n1", ranks=1, tokens_per_s=10000), raw("tp_offline", "llama3_8b_n2", ranks=2, tokens_per_s=16400),
             raw("tp_prefill", "llama3_8b_8k_n1", ranks=1, first_ms=300),
             raw("tp_prefill", "llama3_8b_8k_n2", ranks=2, first_ms=160),
             context(1, "", 400), context(4, "_heads", 110), ring(4, 1250), pipeline(1, 1), pipeline(4, 3.4),
@@ -109,6 +110,7 @@ class Section(TestCase):
             "3.00×", "0.67×",  # the collectives' gains
             "2.50×", "62%",  # a step of four ranks
             "3.64×", "91%",  # heads
+            "82%",  # of two replicas
             "80%",  # the ring
             "85%",  # the pipeline
             "1.50×",  # latents

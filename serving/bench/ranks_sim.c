@@ -89,7 +89,7 @@ static double pairs(const struct sim *s, int32_t r, int32_t k)
 
 static void ring_layer(struct sim *s)
 {
-	const double rows = s->tokens / s->n;
+	const double rows = s->tokens / s->n, step_ns = s->n > 1 ? s->c->step_ns * rows : 0;
 	double ready[MAX], arrived[MAX];	/* the keys of a step on rank r, and of the next one */
 
 	for (int32_t r = 0; r < s->n; r++)
@@ -100,7 +100,7 @@ static void ring_layer(struct sim *s)
 			arrived[(r + 1) % s->n] = s->link[r];
 		}
 		for (int32_t r = 0; r < s->n; r++) {
-			s->stream[r] = fmax(s->stream[r], ready[r]) +
+			s->stream[r] = fmax(s->stream[r], ready[r]) + step_ns +
 				       s->c->pair_ns * pairs(s, r, (r - t + s->n) % s->n);
 			/* the stream copies keys out of the slot before they are sent on */
 			if (t < s->n - 1)

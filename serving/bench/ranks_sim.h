@@ -10,7 +10,8 @@
  *   ring     products | step 0 ... step n - 1, while keys go to the next rank
  *
  * Products take row_ns for each row. Attention takes pair_ns for each pair of a row and a key that it sees,
- * with all heads. A message takes alpha_ns and the time of its bytes; the messages of a rank share its link.
+ * with all heads. A step of a ring of several ranks takes step_ns more for each row, which is measured, not
+ * explained. A message takes alpha_ns and the time of its bytes; the messages of a rank share its link.
  * Exchanges wait for all ranks. Left out: contention in switches, and that collectives slow down computation.
  */
 #ifndef CAIRN_RANKS_SIM_H
@@ -22,7 +23,7 @@ enum cairn_sim_way { CAIRN_SIM_HEADS, CAIRN_SIM_ZIGZAG, CAIRN_SIM_CONTIGUOUS };
 
 struct cairn_sim_costs {
 	int32_t layers;
-	double row_ns, pair_ns;		/* of a layer, on one rank */
+	double row_ns, pair_ns, step_ns;	/* of a layer, on one rank */
 	double alpha_ns, gb_per_s;	/* of a message */
 	int32_t q_bytes, kv_bytes, out_bytes;	/* of a row in a layer: queries; keys and values; results */
 };
