@@ -16,11 +16,10 @@
 #include "primitives/rows/row.cuh"
 
 #define THREADS	256
-#define WARPS	(THREADS / 32)
 #define PIECE_LANES	(CAIRN_FP8_BLOCK / 8)
 #define PIECES		(THREADS / PIECE_LANES)	/* that the threads of a CTA hold at a time */
 #define TURNS		2			/* pieces of a thread */
-#define MOST_EIGHTS	8			/* eight elements each: of a thread, in a row */
+#define MOST_ROW	16384			/* elements that a CTA can hold */
 
 ROW float scale_of(float max)
 {
@@ -33,7 +32,7 @@ ROW float scale_of(float max)
  * Divides by the scale, correctly rounded. inverse: 1 / scale, correctly rounded, or 0 where the remainder
  * below may not be exact; with an exact remainder q + remainder * inverse rounds to the quotient, if q is off
  * by at most one unit in the last place. A quotient below 2^-10, whose remainder may underflow, becomes the
- * code 0.
+ * code of 0. Its sign is set apart, because -0 - (-0) is +0.
  */
 ROW float divide(float x, float scale, float inverse)
 {
@@ -41,7 +40,7 @@ ROW float divide(float x, float scale, float inverse)
 
 	if (inverse == 0)
 		return __fdiv_rn(x, scale);
-	return __fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q);
+	return copysignf(__fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q), x);
 }
 
 ROW float inverse_of(float scale)
@@ -62,7 +61,7 @@ ROW uint2 codes_of(const float f[8], float scale, float inverse)
 }
 
 /* Returns the largest value of all threads of the CTA. */
-ROW float cta_max(float max)
+template <int WARPS> ROW float cta_max(float max)
 {
 	__shared__ float s_max[WARPS];
 
@@ -103,7 +102,7 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 		for (int j = 0; j < 8; j++)
 			max = fmaxf(max, fabsf(f[j]));
 	}
-	scale = scale_of(cta_max(max));
+	scale = scale_of(cta_max<THREADS / 32>(max));
 	inverse = inverse_of(scale);
 	if (threadIdx.x == 0)
 		a.scale[blockIdx.x] = scale;
@@ -115,8 +114,8 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 	}
 }
 
-/* A row of at most THREADS * MOST * 8 elements, of 16 bits. */
-template <int dtype, int MOST> __global__ void __launch_bounds__(THREADS)
+/* A row of at most CTA * MOST * 8 elements, of 16 bits. */
+template <int dtype, int CTA, int MOST> __global__ void __launch_bounds__(CTA)
 row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 {
 	const int64_t first = (int64_t)blockIdx.x * a.k;
@@ -129,8 +128,8 @@ row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 	ptx_griddepcontrol_launch_dependents();
 #pragma unroll
 	for (int i = 0; i < MOST; i++)
-		if (threadIdx.x + i * THREADS < eights)
-			held[i] = w[threadIdx.x + i * THREADS];
+		if (threadIdx.x + i * CTA < eights)
+			held[i] = w[threadIdx.x + i * CTA];
 #pragma unroll
 	for (int i = 0; i < MOST; i++) {
 		row_unpack<dtype>(held[i], f);
@@ -138,15 +137,15 @@ row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 		for (int j = 0; j < 8; j++)
 			max = fmaxf(max, fabsf(f[j]));
 	}
-	scale = scale_of(cta_max(max));
+	scale = scale_of(cta_max<CTA / 32>(max));
 	inverse = inverse_of(scale);
 	if (threadIdx.x == 0)
 		a.scale[blockIdx.x] = scale;
 #pragma unroll
 	for (int i = 0; i < MOST; i++) {
-		if (threadIdx.x + i * THREADS < eights) {
+		if (threadIdx.x + i * CTA < eights) {
 			row_unpack<dtype>(held[i], f);
-			*(uint2 *)(a.b + first + 8 * (threadIdx.x + i * THREADS)) =
+			*(uint2 *)(a.b + first + 8 * (threadIdx.x + i * CTA)) =
 				codes_of(f, scale, inverse);
 		}
 	}
@@ -203,20 +202,23 @@ static int pieces(const struct cairn_quant_fp8w_args *a, void *stream)
 			    (const void *)pieces_kernel<CAIRN_BF16>, &l, params);
 }
 
-template <int dtype> static const void *row_form(int32_t k)
+template <int dtype> static const void *row_form(int32_t k, unsigned int *threads)
 {
-	return k <= THREADS * 16 ? (const void *)row_kernel<dtype, 2> :
-	       (const void *)row_kernel<dtype, MOST_EIGHTS>;
+	*threads = k <= 8192 ? 256 : 512;
+	return k <= 4096 ? (const void *)row_kernel<dtype, 256, 2> :
+	       k <= 8192 ? (const void *)row_kernel<dtype, 256, 4> :
+	       (const void *)row_kernel<dtype, 512, 4>;
 }
 
 static int rows(const struct cairn_quant_fp8w_args *a, void *stream)
 {
-	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	void *params[] = { (void *)a };
+	const void *form = a->dtype == CAIRN_F16 ? row_form<CAIRN_F16>(a->k, &l.block[0]) :
+			   row_form<CAIRN_BF16>(a->k, &l.block[0]);
 
 	l.grid[0] = (unsigned int)a->n;
-	return cairn_launch(a->dtype == CAIRN_F16 ? row_form<CAIRN_F16>(a->k) : row_form<CAIRN_BF16>(a->k),
-			    &l, params);
+	return cairn_launch(form, &l, params);
 }
 
 extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *stream)
@@ -232,7 +234,7 @@ extern "C" int cairn_quant_fp8w(const struct cairn_quant_fp8w_args *a, void *str
 	if (a->scale_kind == CAIRN_FP8_SCALE_PIECES)
 		return pieces(a, stream);
 	if (a->scale_kind == CAIRN_FP8_SCALE_ROWS && a->dtype != CAIRN_F32 &&
-	    a->k <= THREADS * MOST_EIGHTS * 8)
+	    a->k <= MOST_ROW)
 		return rows(a, stream);
 	high = a->scale_kind ? CAIRN_FP8_BLOCK : 1;
 	wide = a->scale_kind ? CAIRN_FP8_BLOCK : a->k;
