@@ -78,6 +78,8 @@ static const char *skip_reason(struct child *c, int k, const struct cairn_select
 		return c->no_device[k];
 	if (s->desc.device_only && (impl->flags & CAIRN_IMPL_HOST_MEM))
 		return "too large for a host table";
+	if (cairn_check_left_to_bench(c->w->opt, c->w->f, s))
+		return "a large row, which cairn bench judges before it times it";
 	if (c->w->takes && !c->w->takes[at])
 		return "not of the selection of --sanitize";
 	return NULL;
