@@ -204,6 +204,7 @@ struct cairn_family {
 	int cheap_factor;
 	/* the cases spend most of their time waiting for sockets, clocks or other processes */
 	int waits;
+	int one_process;		/* units use what the first of them has made, at great cost */
 	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */
 	const char *const *sanitized;
 	/*

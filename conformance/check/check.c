@@ -150,7 +150,7 @@ static double worth(const struct cairn_check_group *g)
 	int left = items_left(g);
 	double seconds = g->work.f->cost_s > 0 ? g->work.f->cost_s : 0.5;
 
-	if (!left || (g->running && left <= g->running))
+	if (!left || (g->running && (left <= g->running || g->work.f->one_process)))
 		return 0;
 	seconds *= (double)left / cairn_check_items(&g->work) / (g->running + 1);
 	return g->running && seconds < 1 ? 0 : seconds;
