@@ -104,11 +104,12 @@ void cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint
 {
 	for (int i = 0; i <= op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
+		const uint8_t *input = side->guards ? side->base[i] : images[i];
 
 		check_outside(side, op, i, images[i], r, o);
 		if (i < op->num_bufs && images[i] && b->role == CAIRN_ROLE_IN &&
-		    cairn_buf_differs(b, images[i] + CAIRN_CANARY, b->base + CAIRN_CANARY))
-			cairn_say_differ(o, b, images[i], b->base, "an input was written");
+		    cairn_buf_differs(b, input + CAIRN_CANARY, b->base + CAIRN_CANARY))
+			cairn_say_differ(o, b, input, b->base, "an input was written");
 	}
 }
 
@@ -283,7 +284,7 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 	}
 }
 
-/* Makes arguments that point to the fetched images, for the hooks judge and extra. */
+/* Makes arguments that point to the fetched outputs and op's inputs, for the hooks judge and extra. */
 static void *image_args(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images)
 {
 	void *args = malloc(f->args_size);
@@ -292,7 +293,8 @@ static void *image_args(const struct cairn_family *f, const struct cairn_op *op,
 		return NULL;
 	memcpy(args, op->args, f->args_size);
 	for (int i = 0; i < op->num_bufs; i++) {
-		void *data = images[i] + CAIRN_CANARY;
+		int is_input = op->bufs[i].role == CAIRN_ROLE_IN;
+		void *data = (is_input ? op->bufs[i].base : images[i]) + CAIRN_CANARY;
 
 		memcpy((char *)args + op->bufs[i].field, &data, sizeof(data));
 	}
@@ -500,8 +502,9 @@ void cairn_check_bits(const struct cairn_family *f, const struct cairn_op *op, u
 
 		for (size_t k = 0; k < ARRAY_SIZE(f->timing_fields); k++)
 			timing |= f->timing_fields[k] && op->bufs[i].field == f->timing_fields[k];
-		if (timing || !again[i] || !cairn_buf_differs(&op->bufs[i], first[i] + CAIRN_CANARY,
-							      again[i] + CAIRN_CANARY))
+		/* inputs have been compared with those of the case */
+		if (timing || op->bufs[i].role == CAIRN_ROLE_IN || !again[i] ||
+		    !cairn_buf_differs(&op->bufs[i], first[i] + CAIRN_CANARY, again[i] + CAIRN_CANARY))
 			continue;
 		snprintf(what, sizeof(what), "%s gave other bits", call);
 		cairn_say_differ(o, &op->bufs[i], again[i], first[i], what);

@@ -486,6 +486,8 @@ int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t
 	for (int i = 0; i < op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
 
+		if (images[i] && side->guards && b->role == CAIRN_ROLE_IN)
+			continue;
 		if (images[i] && side->guards)
 			CAIRN_TRY(copy_data(side, b, images[i] + CAIRN_CANARY, side->base[i] + CAIRN_CANARY,
 					    CAIRN_COPY_TO_HOST));

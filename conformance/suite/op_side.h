@@ -80,8 +80,8 @@ int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, cons
 void cairn_side_hold(struct cairn_side *side, const struct cairn_op *op, void (*wait)(void));
 void cairn_side_release(struct cairn_side *side, const struct cairn_op *op);
 /*
- * Copies data and canaries to images; those that are NULL are left out. Also copies the workspace's canaries.
- * Waits for the stream.
+ * Copies data and canaries to images; those that are NULL are left out, and so are inputs in guarded memory,
+ * which can be compared where they lie. Also copies the workspace's canaries. Waits for the stream.
  */
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images);
 
