@@ -195,12 +195,16 @@ struct cairn_family {
 	/* Writes JSON members for the bench record from a call's outputs: "\"cycles\":512". May be NULL. */
 	int (*extra)(const struct cairn_op *op, const void *got, char *json, size_t len);
 	int timeout_s;				/* time-out of a case; 0: 300 */
-	/* rough processor seconds of all cases together; 0: less than one */
+	/*
+	 * rough processor seconds of all cases together, or seconds if the family waits; on a GPU if it
+	 * needs one; 0: less than one
+	 */
 	int cost_s;
 	/* multiplies the cost up to which a case is cheap, for families without small cases; 0: 1 */
 	int cheap_factor;
 	/* the cases spend most of their time waiting for sockets, clocks or other processes */
 	int waits;
+	int one_process;		/* units use what the first of them has made, at great cost */
 	/* "case.kind" names that --sanitize always takes, ending with NULL; may be NULL */
 	const char *const *sanitized;
 	/*

@@ -150,7 +150,7 @@ static double worth(const struct cairn_check_group *g)
 	int left = items_left(g);
 	double seconds = g->work.f->cost_s > 0 ? g->work.f->cost_s : 0.5;
 
-	if (!left || (g->running && left <= g->running))
+	if (!left || (g->running && (left <= g->running || g->work.f->one_process)))
 		return 0;
 	seconds *= (double)left / cairn_check_items(&g->work) / (g->running + 1);
 	return g->running && seconds < 1 ? 0 : seconds;
@@ -167,7 +167,10 @@ int cairn_check_neediest(const struct cairn_check_run *r)
 	return best;
 }
 
-/* Starts processes while there are free processors, and always keeps some of the waiting families running. */
+/*
+ * Starts processes while there are free processors, and always keeps some of the waiting families running,
+ * each in one process: the longest ones first, so that none of them is left at the end.
+ */
 static int start_more(struct cairn_check_run *r)
 {
 	for (;;) {
@@ -179,7 +182,8 @@ static int start_more(struct cairn_check_run *r)
 
 			if (g->work.f->waits) {
 				waits += g->running;
-				if (!g->started && !waiting && !g->r.left_out[0])
+				if (!g->started && !g->r.left_out[0] &&
+				    (!waiting || g->work.f->cost_s > waiting->work.f->cost_s))
 					waiting = g;
 				continue;
 			}

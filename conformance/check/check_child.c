@@ -51,12 +51,24 @@ static void begin(struct child *c, int k, int item)
 	c->begun = now_s();
 }
 
+/* Shares the processors equally among the processes. least: the fewest threads that this one gets */
+static void use_threads(const struct child *c, int least)
+{
+	int working = atomic_load(&c->w->shared->working);
+	int threads = cairn_num_processors() / (working > 0 ? working : 1);
+
+	threads = threads > least ? threads : least;
+	if (!getenv("OMP_NUM_THREADS"))
+		cairn_set_threads(threads > 0 ? threads : 1);
+}
+
 /* Runs a unit. In a family of operations, its result counts for every table, although it calls none. */
 static void one_unit(struct child *c, const struct cairn_selected *s, int k, int item)
 {
 	char reason[256];
 
 	begin(c, k, item);
+	use_threads(c, 2);	/* one thread would hide what is wrong in a parallel loop */
 	switch (cairn_unit_run(&c->w->f->units[s->case_index], c->seed, c->out, reason, sizeof(reason))) {
 	case CAIRN_UNIT_PASS:
 		fprintf(c->out, "P %d %d 0 1 %.6f\n", k, item, now_s() - c->begun);
@@ -78,6 +90,8 @@ static const char *skip_reason(struct child *c, int k, const struct cairn_select
 		return c->no_device[k];
 	if (s->desc.device_only && (impl->flags & CAIRN_IMPL_HOST_MEM))
 		return "too large for a host table";
+	if (cairn_check_left_to_bench(c->w->opt, c->w->f, s))
+		return "a large row, which cairn bench judges before it times it";
 	if (c->w->takes && !c->w->takes[at])
 		return "not of the selection of --sanitize";
 	return NULL;
@@ -168,18 +182,6 @@ static long long memory_of(const struct cairn_op *op)
 	return bytes;
 }
 
-/* The processors are shared equally among the processes; a large case gets at least an eighth of them. */
-static void use_threads(const struct child *c, int large)
-{
-	int all = cairn_num_processors(), working = atomic_load(&c->w->shared->working);
-	int threads = all / (working > 0 ? working : 1);
-
-	if (large && threads < all / 8)
-		threads = all / 8;
-	if (!getenv("OMP_NUM_THREADS"))
-		cairn_set_threads(threads > 0 ? threads : 1);
-}
-
 /*
  * Judges the case on table `first` and those after it. Returns whether the process can continue: it cannot if
  * a device was lost.
@@ -191,6 +193,7 @@ static int one_case(struct child *c, int item, int first)
 	const struct cairn_selected *s = &w->cases[at];
 	struct cairn_expected expected = { 0 };
 	struct cairn_op op = { 0 };
+	const int large_share = cairn_num_processors() / 8;	/* a large case gets at least that many */
 	int opened = 0, large = 0, going_on = 1;
 	const char *reason;
 
@@ -208,7 +211,7 @@ static int one_case(struct child *c, int item, int first)
 			large = 1;
 		}
 		begin(c, k, item);
-		use_threads(c, large);
+		use_threads(c, large ? large_share : 1);
 		if (!cairn_check_has_op(&w->impls[k], w->f)) {
 			o->verdict = CAIRN_SKIP;
 			o->exempt = 0;

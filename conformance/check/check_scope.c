@@ -7,6 +7,10 @@
 #include "conformance/suite/families.h"
 #include "primitives/base/error.h"
 
+/* A row above either costs seconds of a processor, mostly to draw, copy and compare its arrays. */
+#define LARGE_BYTES	200e6
+#define LARGE_FLOPS	3e11
+
 int cairn_check_has_op(const struct cairn_impl *impl, const struct cairn_family *f)
 {
 	void *fn;
@@ -41,6 +45,19 @@ int cairn_check_left_out(const struct cairn_options *opt, const struct cairn_imp
 			return 0;
 	snprintf(why, len, "not in table %.60s%s", impls[0].name, opt->num_impls > 1 ? " or the others" : "");
 	return 1;
+}
+
+int cairn_check_left_to_bench(const struct cairn_options *opt, const struct cairn_family *f,
+			      const struct cairn_selected *s)
+{
+	const struct cairn_case *c = &s->desc;
+	char family[128];
+
+	if (s->what != CAIRN_SEL_CASE || !c->bench || !c->device_only ||
+	    (c->bytes <= LARGE_BYTES && c->flops <= LARGE_FLOPS))
+		return 0;
+	snprintf(family, sizeof(family), "%s.%s", f->stage, f->name);
+	return cairn_glob_match(opt, f, family);
 }
 
 /* Prints the operations of a plug-in. */

@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * check_options_test - the options of `cairn check` that divide a run and report it: shards, jobs, JUnit,
- * the slowest cases
+ * the slowest cases; and which rows it leaves to `cairn bench`
  */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/check/check_scope.h"
 #include "conformance/harness.h"
+#include "conformance/suite/families.h"
 #include "conformance/suite/spawn.h"
 
 /* cases that take seconds each */
@@ -173,12 +175,57 @@ static void slowest(struct cairn_test *t)
 	EXPECT(t, num == 5);
 }
 
+struct left {
+	struct cairn_options opt;
+	const struct cairn_family *f;
+	int rows, others;		/* cases left to bench, and those of them that it does not time */
+};
+
+static int count_left(const struct cairn_selected *s, void *arg)
+{
+	struct left *l = arg;
+
+	if (cairn_check_left_to_bench(&l->opt, l->f, s)) {
+		l->rows++;
+		l->others += !s->desc.bench || s->kind != CAIRN_KIND_NORMAL;
+	}
+	return 0;
+}
+
+/* Counts what a run with this GLOB leaves to bench; NULL: a run without one. */
+static void count_all(struct left *l, char *const *glob)
+{
+	*l = (struct left){ .opt = { .globs = glob, .num_globs = !!glob } };
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		l->f = *f;
+		if ((*f)->num_cases)
+			cairn_each(&l->opt, *f, count_left, l);
+	}
+}
+
+/* A run leaves large rows to bench, unless a GLOB asks for cases and not for their family. */
+static void large_rows_are_benched(struct cairn_test *t)
+{
+	static char *const globs[] = {
+		"*.gemm_fp8", "primitives.gemm_fp8", "primitives.gemm_fp8.m*", "primitives.*.m8192_n*",
+	};
+	struct left all, some;
+
+	count_all(&all, NULL);
+	EXPECT(t, all.rows > 0 && all.others == 0);
+	for (int i = 0; i < (int)ARRAY_SIZE(globs); i++) {
+		count_all(&some, &globs[i]);
+		EXPECT(t, i < 2 ? some.rows > 0 && some.rows < all.rows : some.rows == 0);
+	}
+}
+
 static const struct cairn_unit units[] = {
 	{ "shards_cover_all", shards_cover_all },
 	{ "jobs_change_nothing", jobs_change_nothing },
 	{ "junit", junit },
 	{ "junit_failures", junit_failures },
 	{ "slowest", slowest },
+	{ "large_rows_are_benched", large_rows_are_benched },
 };
 
 const struct cairn_family cairn_check_options_family = {

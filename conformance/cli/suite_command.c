@@ -215,8 +215,10 @@ static void print_usage(const char *cmd)
 	for (size_t i = 0; i < ARRAY_SIZE(help); i++)
 		if (taken_by(cmd) & BIT(help[i].option))
 			fputs(help[i].text, stdout);
-	printf("\nA GLOB names cases (primitives.rmsnorm.rows1_*) or a leading part (fused, *.rope).\n"
-	       "Exit status: 0 success, 1 something failed, 2 bad usage or input.\n");
+	printf("\nA GLOB names cases (primitives.rmsnorm.rows1_*) or a leading part (fused, *.rope).\n%s"
+	       "Exit status: 0 success, 1 something failed, 2 bad usage or input.\n",
+	       strcmp(cmd, "check") ? "" : "Large rows of `cairn bench` are left to it, unless a GLOB names "
+	       "cases.\n");
 }
 
 /* Refuses an option that the command does not take; given has the BIT() of each option. */

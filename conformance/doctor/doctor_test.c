@@ -193,4 +193,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_doctor_family = {
 	.stage = "conformance", .name = "doctor", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 8,
 };

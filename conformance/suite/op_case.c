@@ -76,13 +76,13 @@ found:
 }
 
 /* Reports accesses outside buffer i, or outside the workspace. */
-static int check_outside(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
-			 const struct cairn_round *r, struct cairn_outcome *o)
+static void check_outside(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
+			  const struct cairn_round *r, struct cairn_outcome *o)
 {
 	struct cairn_damage d;
 	const char *who = i < op->num_bufs ? op->bufs[i].name : "workspace";
 
-	CAIRN_TRY(cairn_side_damage(side, op, i, image, r, &d));
+	cairn_side_damage(side, op, i, image, r, &d);
 	if (d.below || d.above || d.stray[0].seen || d.stray[1].seen || d.stray[2].seen)
 		o->verdict = CAIRN_FAIL;
 	if (d.stray[2].seen)
@@ -97,21 +97,20 @@ static int check_outside(struct cairn_side *side, const struct cairn_op *op, int
 			cairn_say(o, "%s: %s outside of it, %lld bytes %s\n", who,
 			    d.stray[k].wrote ? "wrote" : "read", d.stray[k].distance,
 			    k ? "past its end" : "before it");
-	return 0;
 }
 
-int cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
+void cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
 			const struct cairn_round *r, struct cairn_outcome *o)
 {
 	for (int i = 0; i <= op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
+		const uint8_t *input = side->guards ? side->base[i] : images[i];
 
-		CAIRN_TRY(check_outside(side, op, i, images[i], r, o));
+		check_outside(side, op, i, images[i], r, o);
 		if (i < op->num_bufs && images[i] && b->role == CAIRN_ROLE_IN &&
-		    cairn_buf_differs(b, images[i] + CAIRN_CANARY, b->base + CAIRN_CANARY))
-			cairn_say_differ(o, b, images[i], b->base, "an input was written");
+		    cairn_buf_differs(b, input + CAIRN_CANARY, b->base + CAIRN_CANARY))
+			cairn_say_differ(o, b, input, b->base, "an input was written");
 	}
-	return 0;
 }
 
 void cairn_expected_free(struct cairn_expected *e)
@@ -285,7 +284,7 @@ static void check_values(const struct cairn_family *f, const struct cairn_op *op
 	}
 }
 
-/* Makes arguments that point to the fetched images, for the hooks judge and extra. */
+/* Makes arguments that point to the fetched outputs and op's inputs, for the hooks judge and extra. */
 static void *image_args(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *images)
 {
 	void *args = malloc(f->args_size);
@@ -294,7 +293,8 @@ static void *image_args(const struct cairn_family *f, const struct cairn_op *op,
 		return NULL;
 	memcpy(args, op->args, f->args_size);
 	for (int i = 0; i < op->num_bufs; i++) {
-		void *data = images[i] + CAIRN_CANARY;
+		int is_input = op->bufs[i].role == CAIRN_ROLE_IN;
+		void *data = (is_input ? op->bufs[i].base : images[i]) + CAIRN_CANARY;
 
 		memcpy((char *)args + op->bufs[i].field, &data, sizeof(data));
 	}
@@ -502,8 +502,9 @@ void cairn_check_bits(const struct cairn_family *f, const struct cairn_op *op, u
 
 		for (size_t k = 0; k < ARRAY_SIZE(f->timing_fields); k++)
 			timing |= f->timing_fields[k] && op->bufs[i].field == f->timing_fields[k];
-		if (timing || !again[i] || !cairn_buf_differs(&op->bufs[i], first[i] + CAIRN_CANARY,
-							      again[i] + CAIRN_CANARY))
+		/* inputs have been compared with those of the case */
+		if (timing || op->bufs[i].role == CAIRN_ROLE_IN || !again[i] ||
+		    !cairn_buf_differs(&op->bufs[i], first[i] + CAIRN_CANARY, again[i] + CAIRN_CANARY))
 			continue;
 		snprintf(what, sizeof(what), "%s gave other bits", call);
 		cairn_say_differ(o, &op->bufs[i], again[i], first[i], what);
@@ -526,7 +527,7 @@ static int may_repeat(const struct cairn_family *f, const struct cairn_op *op)
 	return 1;
 }
 
-/* Makes one call and checks its memory. Returns 0, or an error that it has reported. */
+/* Makes one call and fetches its results. Returns 0, or an error that it has reported. */
 static int call_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		      const struct cairn_round *round, int number, uint8_t **images, struct cairn_outcome *o)
 {
@@ -551,11 +552,10 @@ static int call_round(struct cairn_side *side, const struct cairn_family *f, con
 		return ret;
 	}
 	ret = cairn_side_fetch(side, op, images);
-	if (!ret)
-		ret = cairn_check_memory(side, op, images, r, o);
 	return ret ? cairn_call_failed(o, side->impl, ret, "after the call") : 0;
 }
 
+/* Makes one call and checks its memory, without the device. Returns 0, or an error that it has reported. */
 static int run_round(struct cairn_side *side, const struct cairn_family *f, const struct cairn_op *op,
 		     const struct cairn_round *round, int number, uint8_t **images, struct cairn_outcome *o)
 {
@@ -564,6 +564,8 @@ static int run_round(struct cairn_side *side, const struct cairn_family *f, cons
 	cairn_turn_take(side->impl);
 	ret = call_round(side, f, op, round, number, images, o);
 	cairn_turn_end();
+	if (!ret)
+		cairn_check_memory(side, op, images, round, o);
 	return ret;
 }
 

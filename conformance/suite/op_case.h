@@ -48,6 +48,8 @@ struct cairn_side {
 	struct cairn_guard *guards;	/* [num_bufs + 1], the workspace's last; NULL: other memory */
 	void *passed;			/* the copy of args that an operation gets */
 	void *slow;			/* memory that is written to keep the stream busy */
+	/* the workspace's canaries, that below it first, as fetched last; NULL: it has none */
+	uint8_t *canaries;
 	/* the fields of empty buffers whose pointers may be NULL; 0: none */
 	size_t nullable[CAIRN_MAX_BUFS];
 	/* memory without guard pages: a buffer's shift from its allocation, and the largest allowed shift */

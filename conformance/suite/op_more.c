@@ -55,7 +55,7 @@ static int fetch(const struct cairn_more *m, struct cairn_side *side, const stru
 	int ret = cairn_side_fetch(side, op, m->later);
 
 	if (!ret)
-		ret = cairn_check_memory(side, op, m->later, &calm, m->o);
+		cairn_check_memory(side, op, m->later, &calm, m->o);
 	return ret ? cairn_call_failed(m->o, side->impl, ret, "after a further call") : 0;
 }
 

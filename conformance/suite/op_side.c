@@ -201,6 +201,9 @@ static int open_workspace(struct cairn_side *side, const struct cairn_family *f,
 	} else if (side->workspace_bytes) {
 		CAIRN_TRY(cairn_side_alloc(side->impl, &base, side->workspace_bytes + 2 * CAIRN_CANARY));
 		side->workspace = (char *)base + CAIRN_CANARY;
+		side->canaries = malloc(2 * CAIRN_CANARY);
+		if (!side->canaries)
+			return cairn_error(ENOMEM, "no memory");
 	}
 	memcpy((char *)side->args + f->workspace_field, &side->workspace, sizeof(void *));
 	memcpy((char *)side->args + f->workspace_field + sizeof(void *), &side->workspace_bytes,
@@ -478,14 +481,24 @@ void cairn_side_release(struct cairn_side *side, const struct cairn_op *op)
 
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images)
 {
+	const char *workspace = side->workspace;
+
 	for (int i = 0; i < op->num_bufs; i++) {
 		const struct cairn_buf *b = &op->bufs[i];
 
+		if (images[i] && side->guards && b->role == CAIRN_ROLE_IN)
+			continue;
 		if (images[i] && side->guards)
 			CAIRN_TRY(copy_data(side, b, images[i] + CAIRN_CANARY, side->base[i] + CAIRN_CANARY,
 					    CAIRN_COPY_TO_HOST));
 		else if (images[i])
 			CAIRN_TRY(copy_buffer(side, b, images[i], side->base[i], CAIRN_COPY_TO_HOST));
+	}
+	if (side->canaries) {
+		CAIRN_TRY(copy_bytes(side, side->canaries, workspace - CAIRN_CANARY, CAIRN_CANARY,
+				     CAIRN_COPY_TO_HOST));
+		CAIRN_TRY(copy_bytes(side, side->canaries + CAIRN_CANARY, workspace + side->workspace_bytes,
+				     CAIRN_CANARY, CAIRN_COPY_TO_HOST));
 	}
 	return cairn_side_settle(side->impl, side->stream);
 }
@@ -499,23 +512,8 @@ static size_t count(const uint8_t *p, int byte)
 	return n;
 }
 
-/* Copies the workspace's canaries to the host and counts the bytes that were written. */
-static int count_on_device(struct cairn_side *side, int byte, struct cairn_damage *d)
-{
-	const char *workspace = side->workspace;
-	uint8_t below[CAIRN_CANARY], above[CAIRN_CANARY];
-
-	CAIRN_TRY(copy_bytes(side, below, workspace - CAIRN_CANARY, CAIRN_CANARY, CAIRN_COPY_TO_HOST));
-	CAIRN_TRY(copy_bytes(side, above, workspace + side->workspace_bytes, CAIRN_CANARY,
-			     CAIRN_COPY_TO_HOST));
-	CAIRN_TRY(cairn_side_settle(side->impl, side->stream));
-	d->below = count(below, byte);
-	d->above = count(above, byte);
-	return 0;
-}
-
-int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
-		      const struct cairn_round *r, struct cairn_damage *d)
+void cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
+		       const struct cairn_round *r, struct cairn_damage *d)
 {
 	struct cairn_guard *g = side->guards ? &side->guards[i] : NULL;
 
@@ -533,10 +531,10 @@ int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i,
 	} else if (!g && i < op->num_bufs && image) {
 		d->below = count(image, r->canary);
 		d->above = count(image + CAIRN_CANARY + op->bufs[i].bytes, r->canary);
-	} else if (!g && i == op->num_bufs && side->workspace) {
-		return count_on_device(side, r->canary, d);
+	} else if (i == op->num_bufs && side->canaries) {
+		d->below = count(side->canaries, r->canary);
+		d->above = count(side->canaries + CAIRN_CANARY, r->canary);
 	}
-	return 0;
 }
 
 static void free_workspace(struct cairn_side *side)
@@ -552,6 +550,8 @@ void cairn_side_share_workspace(struct cairn_side *side, const struct cairn_side
 	if (!side->workspace || side->workspace_bytes != with->workspace_bytes)
 		return;
 	free_workspace(side);
+	free(side->canaries);
+	side->canaries = NULL;
 	side->workspace = NULL;		/* the other side frees it */
 	memcpy((char *)side->args + f->workspace_field, &with->workspace, sizeof(void *));
 }
@@ -568,6 +568,7 @@ void cairn_side_close(struct cairn_side *side, const struct cairn_op *op)
 		free_workspace(side);
 	if (side->slow)
 		cairn_side_free(side->impl, side->slow, SLOW_BYTES);
+	free(side->canaries);
 	free(side->guards);
 	free(side->base);
 	free(side->args);

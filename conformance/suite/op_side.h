@@ -79,7 +79,10 @@ int cairn_side_query(struct cairn_side *side, const struct cairn_family *f, cons
  */
 void cairn_side_hold(struct cairn_side *side, const struct cairn_op *op, void (*wait)(void));
 void cairn_side_release(struct cairn_side *side, const struct cairn_op *op);
-/* Copies data and canaries to images; those that are NULL are left out. Waits for the stream. */
+/*
+ * Copies data and canaries to images; those that are NULL are left out, and so are inputs in guarded memory,
+ * which can be compared where they lie. Also copies the workspace's canaries. Waits for the stream.
+ */
 int cairn_side_fetch(struct cairn_side *side, const struct cairn_op *op, uint8_t **images);
 
 /* Damage around a buffer, or around the workspace. */
@@ -95,10 +98,11 @@ struct cairn_damage {
 	} stray[3];
 };
 /*
- * i: index of a buffer, or num_bufs for the workspace. image: the buffer's fetched image; NULL: not examined.
+ * Sets *d to what the last fetch shows. i: index of a buffer, or num_bufs for the workspace. image: the
+ * buffer's fetched image; NULL: not examined.
  */
-int cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
-		      const struct cairn_round *r, struct cairn_damage *d);
+void cairn_side_damage(struct cairn_side *side, const struct cairn_op *op, int i, const uint8_t *image,
+		       const struct cairn_round *r, struct cairn_damage *d);
 
 /*
  * The further calls of a case (op_more.c), which a family declares in may_alias, company, part, form and
@@ -142,7 +146,7 @@ void cairn_free_images(const struct cairn_op *op, uint8_t **images);
 /* Sets the verdict for a call, or another function of the table, that returned `ret`. Returns ret. */
 int cairn_call_failed(struct cairn_outcome *o, const struct cairn_impl *impl, int ret, const char *doing);
 /* Reports inputs that were written, and accesses outside the buffers. */
-int cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
+void cairn_check_memory(struct cairn_side *side, const struct cairn_op *op, uint8_t *const *images,
 		       const struct cairn_round *r, struct cairn_outcome *o);
 /* Requires that two calls with the same inputs gave the same bits, except in outputs that hold times. */
 void cairn_check_bits(const struct cairn_family *f, const struct cairn_op *op, uint8_t *const *first,

@@ -412,4 +412,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_validate_family = {
 	.stage = "conformance", .name = "validate", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 10,
 };

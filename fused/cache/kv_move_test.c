@@ -435,6 +435,7 @@ static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
 
 const struct cairn_family cairn_kv_move_family = {
 	.stage = "fused", .name = "kv_move",
+	.cost_s = 10,
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
 	.num_cases = FIRST_ENDS + NUM_ENDS,

@@ -299,6 +299,7 @@ static const struct cairn_unit units[] = { { "ends_are_covered", ends_are_covere
 
 const struct cairn_family cairn_all_reduce_norm_family = {
 	.stage = "primitives", .name = "all_reduce_norm",
+	.cost_s = 10,
 	.op = offsetof(struct cairn_impl, all_reduce_norm),
 	.args_size = sizeof(struct cairn_all_reduce_norm_args),
 	.units = units, .num_units = ARRAY_SIZE(units),

@@ -10,28 +10,25 @@
 #include <stdlib.h>
 
 #include "primitives/base/error.h"
+#include "primitives/base/falling.h"
 #include "primitives/draw/sample_ref.h"
 #include "primitives/draw/sample_select.h"
-
-static int by_falling_logit(const void *pa, const void *pb)
-{
-	const struct sample_token *a = pa, *b = pb;
-
-	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->index - b->index;
-}
 
 int cairn_sample_open_row(const struct cairn_sample_args *a, int32_t row, struct sample_row *r)
 {
 	const float *logits = a->logits + (int64_t)row * a->vocab;
+	int32_t *order = malloc((size_t)a->vocab * sizeof(*order));
 
 	r->t = malloc((size_t)a->vocab * sizeof(*r->t));
-	if (!r->t)
+	if (!r->t || !order || cairn_order_falling(order, logits, a->vocab)) {
+		free(r->t);
+		free(order);
 		return cairn_error(ENOMEM, "sample: no memory for a row of %d", a->vocab);
-	r->n = 0;
-	for (int32_t j = 0; j < a->vocab; j++)
-		if (logits[j] > -INFINITY)	/* false for NaN */
-			r->t[r->n++] = (struct sample_token) { fminf(logits[j], FLT_MAX), j, 0 };
-	qsort(r->t, r->n, sizeof(*r->t), by_falling_logit);
+	}
+	/* logits of -INFINITY and NaN come last */
+	for (r->n = 0; r->n < a->vocab && logits[order[r->n]] > -INFINITY; r->n++)
+		r->t[r->n] = (struct sample_token) { fminf(logits[order[r->n]], FLT_MAX), order[r->n], 0 };
+	free(order);
 	r->temperature = a->temperature[row];
 	r->top_k = r->temperature == 0 ? 1 : a->top_k[row] > 0 && a->top_k[row] < r->n ? a->top_k[row] : r->n;
 	r->top_p = a->top_p[row];

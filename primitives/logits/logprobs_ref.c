@@ -16,6 +16,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "primitives/base/falling.h"
 
 struct token {
 	double logit;
@@ -29,28 +30,29 @@ static double logit_of(const struct cairn_logprobs_args *a, int32_t row, int32_t
 	return isnan(x) ? -(double)INFINITY : x > FLT_MAX ? (double)FLT_MAX : (double)x;
 }
 
-static int by_falling_logit(const void *pa, const void *pb)
-{
-	const struct token *a = pa, *b = pb;
-
-	return a->logit != b->logit ? (a->logit < b->logit) - (a->logit > b->logit) : a->id - b->id;
-}
-
 /*
- * Sorts all tokens of a row into t[], in falling order. Returns the log of the sum of exp(logit - largest).
+ * Returns all tokens of a row, which the caller frees, in falling order, or NULL if memory has run out. Sets
+ * *log_sum to the log of the sum of exp(logit - largest).
  */
-static double sorted(const struct cairn_logprobs_args *a, int32_t row, struct token *t)
+static struct token *sorted(const struct cairn_logprobs_args *a, int32_t row, double *log_sum)
 {
+	struct token *t = malloc((size_t)a->vocab * sizeof(*t));
+	int32_t *order = malloc((size_t)a->vocab * sizeof(*order));
 	double sum = 0;
 
+	if (!t || !order || cairn_order_falling(order, a->logits + (int64_t)row * a->vocab, a->vocab)) {
+		free(t);
+		free(order);
+		return NULL;
+	}
 	for (int32_t j = 0; j < a->vocab; j++)
-		t[j] = (struct token){ logit_of(a, row, j), j };
-	qsort(t, a->vocab, sizeof(*t), by_falling_logit);
-	if (isinf(t[0].logit))
-		return -(double)INFINITY;
-	for (int32_t j = a->vocab - 1; j >= 0; j--)	/* from the smallest term up */
+		t[j] = (struct token){ logit_of(a, row, order[j]), order[j] };
+	free(order);
+	/* from the smallest term up */
+	for (int32_t j = a->vocab - 1; j >= 0 && !isinf(t[0].logit); j--)
 		sum += exp(t[j].logit - t[0].logit);
-	return log(sum);
+	*log_sum = isinf(t[0].logit) ? -(double)INFINITY : log(sum);
+	return t;
 }
 
 static double logprob(double logit, double max, double log_sum)
@@ -76,14 +78,14 @@ int cairn_logprobs_exact(const struct cairn_logprobs_args *a, struct cairn_exact
 	CAIRN_TRY(cairn_logprobs_check(a));
 	#pragma omp parallel for schedule(dynamic)
 	for (int32_t i = 0; i < a->rows; i++) {
-		struct token *t = a->wanted && !a->wanted[i] ? NULL : malloc((size_t)a->vocab * sizeof(*t));
+		struct token *t;
 		double log_sum;
 
 		if (a->wanted && !a->wanted[i])
 			continue;
+		t = sorted(a, i, &log_sum);
 		if (!t)
 			abort();
-		log_sum = sorted(a, i, t);
 		for (int32_t j = 0; j <= a->k; j++) {
 			int64_t at = (int64_t)i * a->k + j - 1;
 
@@ -106,14 +108,14 @@ int cairn_logprobs_ref(const struct cairn_logprobs_args *a, void *stream)
 	(void)stream;
 	CAIRN_TRY(cairn_logprobs_check(a));
 	for (int32_t i = 0; i < a->rows; i++) {
-		struct token *t = a->wanted && !a->wanted[i] ? NULL : malloc((size_t)a->vocab * sizeof(*t));
+		struct token *t;
 		double log_sum;
 
 		if (a->wanted && !a->wanted[i])
 			continue;
+		t = sorted(a, i, &log_sum);
 		if (!t)
 			return cairn_error(ENOMEM, "logprobs: no memory for a row of %d", a->vocab);
-		log_sum = sorted(a, i, t);
 		a->chosen[i] = (float)logprob(chosen_logit(a, i), t[0].logit, log_sum);
 		for (int32_t j = 0; j < a->k; j++) {
 			int64_t at = (int64_t)i * a->k + j;

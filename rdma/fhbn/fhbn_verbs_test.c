@@ -59,5 +59,5 @@ static const struct cairn_unit units[] = {
 #undef F
 
 const struct cairn_family cairn_fhbn_verbs_family = {
-	.stage = "rdma", .name = "fhbn_verbs", .units = units, .num_units = ARRAY_SIZE(units),
+	.stage = "rdma", .name = "fhbn_verbs", .units = units, .num_units = ARRAY_SIZE(units), .cost_s = 9,
 };

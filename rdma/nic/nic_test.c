@@ -161,5 +161,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_nic_family = {
 	.stage = "rdma", .name = "nic", .units = units, .num_units = ARRAY_SIZE(units),
 	.measures = nic_measures, .num_measures = NIC_NUM_MEASURES,
-	.waits = 1,
+	.cost_s = 32, .waits = 1,
 };

@@ -55,4 +55,4 @@ static const struct cairn_unit fhbn_units[] = {
 	DEVICE_CASES(C)
 #undef C
 };
-FAMILY(transport_fhbn, fhbn_units, 6);
+FAMILY(transport_fhbn, fhbn_units, 50, .waits = 1);

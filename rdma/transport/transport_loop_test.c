@@ -149,5 +149,5 @@ static const struct cairn_unit loop_units[] = {
 
 const struct cairn_family cairn_transport_loop_family = {
 	.stage = "rdma", .name = "transport_loop", .units = loop_units, .num_units = ARRAY_SIZE(loop_units),
-	.waits = 1,
+	.cost_s = 33, .waits = 1,
 };

@@ -37,4 +37,4 @@ static const struct cairn_unit nvlink_units[] = {
 	CASES(C) DEVICE_CASES(C)
 #undef C
 };
-FAMILY(transport_nvlink, nvlink_units, 0);
+FAMILY(transport_nvlink, nvlink_units, 31, .waits = 1);

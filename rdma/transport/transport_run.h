@@ -137,10 +137,10 @@ static inline void run(struct cairn_test *t, const struct setting *s, const char
 	C(sizes) C(two_channels) C(reset)
 
 #define UNIT(name)	{ #name, UNIT_NAME(name) },
-#define FAMILY(name_, list, seconds)							\
+#define FAMILY(name_, list, seconds, ...)						\
 	const struct cairn_family cairn_##name_##_family = {				\
 		.stage = "rdma", .name = #name_, .units = list, .num_units = ARRAY_SIZE(list),	\
-		.cost_s = seconds,							\
+		.cost_s = seconds, ##__VA_ARGS__						\
 	}
 
 #endif

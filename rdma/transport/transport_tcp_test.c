@@ -159,5 +159,5 @@ static const struct cairn_unit tcp_units[] = {
 
 const struct cairn_family cairn_transport_tcp_family = {
 	.stage = "rdma", .name = "transport_tcp", .units = tcp_units, .num_units = ARRAY_SIZE(tcp_units),
-	.cost_s = 5, .waits = 1,
+	.cost_s = 35, .waits = 1,
 };

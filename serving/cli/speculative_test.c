@@ -189,4 +189,5 @@ const struct cairn_family cairn_speculative_family = {
 	.name = "speculative",
 	.units = units,
 	.num_units = ARRAY_SIZE(units),
+	.cost_s = 5,
 };

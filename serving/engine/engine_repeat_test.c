@@ -259,4 +259,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_engine_repeat_family = {
 	.stage = "serving", .name = "engine_repeat", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 20,
 };

@@ -185,4 +185,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_ranks_model_family = {
 	.stage = "serving", .name = "ranks_model",
 	.units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 6,
 };

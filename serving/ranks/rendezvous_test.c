@@ -350,5 +350,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_rendezvous_family = {
 	.stage = "serving", .name = "rendezvous",
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.waits = 1,
+	.cost_s = 15, .waits = 1,
 };

@@ -378,5 +378,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_remote_mutants_family = {
 	.stage = "serving", .name = "remote_mutants", .units = units, .num_units = ARRAY_SIZE(units),
-	.waits = 1,
+	.cost_s = 8, .waits = 1,
 };

@@ -544,5 +544,6 @@ static const struct cairn_unit units[] = {
 };
 
 const struct cairn_family cairn_remote_family = {
-	.stage = "serving", .name = "remote", .units = units, .num_units = ARRAY_SIZE(units), .waits = 1,
+	.stage = "serving", .name = "remote", .units = units, .num_units = ARRAY_SIZE(units),
+	.cost_s = 16, .waits = 1,
 };

@@ -13,6 +13,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
+#include "primitives/base/wide.h"
 #include "primitives/gemm/gemm_walk.h"
 #include "primitives/gemm/w4/gemm_w4_value.h"
 
@@ -21,22 +22,28 @@ static void load_row(const void *args, int64_t j, double *b)
 {
 	const struct cairn_gemm_w4_args *g = args;
 	int64_t group = g->group ? g->group : g->k;
-	float values[16];
+	double scaled[16];
 
-	for (int64_t l = 0; l < g->k; l++) {
-		if (l % group == 0)
-			cairn_w4_values(g, j, l / group, values);
-		b[l] = (double)g->scale * (double)cairn_w4_scale(g, j, l / group) *
-		       (double)values[cairn_w4_code(g->b, g->k, j, l)];
+	for (int64_t first = 0; first < g->k; first += group) {
+		const double scale = (double)g->scale * (double)cairn_w4_scale(g, j, first / group);
+		const int64_t end = first + group < g->k ? first + group : g->k;
+		float values[16];
+
+		cairn_w4_values(g, j, first / group, values);
+		for (int code = 0; code < 16; code++)
+			scaled[code] = scale * (double)values[code];
+		for (int64_t l = first; l < end; l++)
+			b[l] = scaled[cairn_w4_code(g->b, g->k, j, l)];
 	}
 }
 
 /* The largest change of the sum when weights are rounded to dtype */
-static double moved_by(const struct cairn_gemm_w4_args *g, const double *a, const double *b)
+static CAIRN_WIDE double moved_by(const struct cairn_gemm_w4_args *g, const double *a, const double *b)
 {
 	double v = cairn_dtype_roundoff(g->dtype), w = cairn_dtype_tiny(g->dtype), moved = 0;
 	double relative = (1 + v) * (1 + v) * (1 + v) - 1, absolute = (1 + 17 * fabs((double)g->scale)) * w;
 
+	#pragma omp simd reduction(+:moved)
 	for (int l = 0; l < g->k; l++)
 		moved += b[l] == 0 ? 0 : fabs(a[l]) * (relative * fabs(b[l]) + absolute);
 	return moved;

@@ -536,5 +536,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_remote_engine_family = {
 	.stage = "serving", .name = "remote_engine", .units = units, .num_units = ARRAY_SIZE(units),
-	.waits = 1,
+	.cost_s = 48, .waits = 1,
 };

@@ -411,5 +411,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_prefill_engine_family = {
 	.stage = "serving", .name = "prefill_engine", .units = units, .num_units = ARRAY_SIZE(units),
-	.waits = 1,
+	.cost_s = 5, .waits = 1,
 };

@@ -318,5 +318,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_fault_family = {
 	.stage = "serving", .name = "serve_fault", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 180,
-	.waits = 1,
+	.cost_s = 14, .waits = 1,
 };

@@ -388,5 +388,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_limit_family = {
 	.stage = "serving", .name = "serve_limit", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 180,
-	.waits = 1,
+	.cost_s = 26, .waits = 1,
 };

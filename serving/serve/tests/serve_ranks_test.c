@@ -188,5 +188,5 @@ static const struct cairn_unit units[] = {
 const struct cairn_family cairn_serve_ranks_family = {
 	.stage = "serving", .name = "serve_ranks", .units = units, .num_units = ARRAY_SIZE(units),
 	.timeout_s = 240,
-	.waits = 1,
+	.cost_s = 12, .waits = 1,
 };

@@ -268,5 +268,5 @@ static const struct cairn_unit units[] = {
 
 const struct cairn_family cairn_serve_structured_family = {
 	.stage = "serving", .name = "serve_structured", .units = units, .num_units = ARRAY_SIZE(units),
-	.timeout_s = 180, .waits = 1,
+	.timeout_s = 180, .cost_s = 8, .waits = 1,
 };
