@@ -184,7 +184,7 @@ static int capture_all(struct comm_group *g, enum comm_op op, size_t bytes, comm
 		CAIRN_TRY(comm_nccl_warm(g, op, bytes));
 	for (int r = 0; r < g->ranks; r++)
 		CAIRN_TRY(capture(g, op, r, bytes, call, &exec[r]));
-	/* what NCCL's warming up has changed */
+	/* Warming up NCCL has filled out with results, which must not hide what the judged call leaves. */
 	return comm_group_upload(g, bytes);
 }
 
