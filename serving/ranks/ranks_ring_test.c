@@ -208,6 +208,7 @@ static const int32_t sixteen[24] = {
 
 MUTANT(mask_by_local_position, attn_bsr, a.q_pos = from_0, )
 MUTANT(mask_lost, attn_bsr, a.part[0].mask_mode = CAIRN_ATTN_ALL, )
+MUTANT(others_masked, attn_bsr, a.part[0].mask_mode = CAIRN_ATTN_CAUSAL, )
 MUTANT(last_part_lost, attn_bsr, if (a.num_parts > 1) a.num_parts--, )
 MUTANT(first_part_lost, attn_bsr, if (a.num_parts > 1) a.part[0] = a.part[--a.num_parts], )
 MUTANT(keys_from_0, attn_bsr, a.part[0].kv_pos0 = NULL, )
@@ -265,12 +266,20 @@ static void mutants(struct cairn_test *t)
 {
 	static const struct shared s = { RING(3), .close = 0.001f, .max_rows = 25 };
 	static const struct mutant all[] = {
-		M(mask_by_local_position), M(mask_lost), M(last_part_lost), M(first_part_lost),
-		M(keys_from_0), M(lse_in_base_2), M(empty_step_counts), M(merge_without_weights),
-		M(last_step_lost), M(first_step_alone), M(old_buffer), M(wrong_way), M(half_sent),
-		M(arrival_not_stored), M(values_left_behind), M(first_page_left_behind), M(rows_in_order),
-		M(piece_beside),
+		M(mask_by_local_position), M(mask_lost), M(others_masked), M(lse_in_base_2),
+		M(empty_step_counts), M(merge_without_weights), M(last_step_lost), M(first_step_alone),
+		M(old_buffer), M(wrong_way), M(half_sent), M(arrival_not_stored), M(values_left_behind),
+		M(first_page_left_behind), M(rows_in_order), M(piece_beside),
 	};
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+}
+
+/* Windows need positions, so each run of keys is a part. */
+static void mutants_of_windows(struct cairn_test *t)
+{
+	static const struct shared s = { .name = "gemma2_tiny", RING(3), .close = 0.05f, .max_rows = 25 };
+	static const struct mutant all[] = { M(last_part_lost), M(first_part_lost), M(keys_from_0) };
 
 	run_mutants(t, &s, all, ARRAY_SIZE(all));
 }
@@ -354,7 +363,8 @@ static void mutants_of_latents(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "pages", pages },
 	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "mutants", mutants },
-	{ "mutants_of_sinks", mutants_of_sinks }, { "mutants_of_both", mutants_of_both },
+	{ "mutants_of_windows", mutants_of_windows }, { "mutants_of_sinks", mutants_of_sinks },
+	{ "mutants_of_both", mutants_of_both },
 	{ "mutants_of_pages", mutants_of_pages }, { "mutants_of_latents", mutants_of_latents },
 };
 
