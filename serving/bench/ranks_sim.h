@@ -7,11 +7,14 @@
  * ranks_ring.c enqueues:
  *
  *   heads    products of the rank's rows | exchange of q, k and v | attention of the rank's heads | exchange
- *   ring     products | step 0 ... step n - 1, while keys go to the next rank
+ *   ring     products | own keys to slots | attention to own keys, while the keys of all ranks travel |
+ *            slots to pages | attention to the others' keys | merge of both results
  *
  * Products take row_ns for each row. Attention takes pair_ns for each pair of a row and a key that it sees,
  * with all heads. A message takes alpha_ns and the time of its bytes; the messages of a rank share its link.
- * Exchanges wait for all ranks. Left out: contention in switches, and that collectives slow down computation.
+ * Exchanges wait for all ranks. Copies and merges take the time of the bytes that they read and write. Left
+ * out: contention in switches, that collectives slow down computation, and that short calls are less
+ * efficient than long ones.
  */
 #ifndef CAIRN_RANKS_SIM_H
 #define CAIRN_RANKS_SIM_H
@@ -23,7 +26,9 @@ enum cairn_sim_way { CAIRN_SIM_HEADS, CAIRN_SIM_ZIGZAG, CAIRN_SIM_CONTIGUOUS };
 struct cairn_sim_costs {
 	int32_t layers;
 	double row_ns, pair_ns;		/* of a layer, on one rank */
-	double alpha_ns, gb_per_s;	/* of a message */
+	double alpha_ns, gb_per_s;	/* of a message of a ring; alpha_ns also of an exchange */
+	double exchange_gb_per_s;	/* of an exchange, by words that carry numbers (primitives/comm) */
+	double copy_gb_per_s;		/* of copies and merges: bytes read and written */
 	int32_t q_bytes, kv_bytes, out_bytes;	/* of a row in a layer: queries; keys and values; results */
 };
 

@@ -16,8 +16,8 @@
 
 /* A link that takes no time. */
 static const struct cairn_sim_costs free_link = {
-	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096,
-	.out_bytes = 8192,
+	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .exchange_gb_per_s = 1e30,
+	.copy_gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096, .out_bytes = 8192,
 };
 
 static void ideal(struct cairn_test *t)
@@ -47,7 +47,7 @@ static void slow_link(struct cairn_test *t)
 	double ring, heads;
 
 	c.row_ns = c.pair_ns = 1e-12;
-	c.gb_per_s = 1;
+	c.gb_per_s = c.exchange_gb_per_s = 1;
 	c.alpha_ns = 1000;
 	for (int n = 2; n <= 8; n++) {
 		ring = 4 * (n - 1) * (1000 + 4096.0 / n * 4096);
@@ -70,6 +70,18 @@ static void overlap(struct cairn_test *t)
 	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096), 2 * step));
 	c.alpha_ns = 1.5 * step;
 	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096), 2.5 * step));
+}
+
+/* A ring copies own keys to slots, those of others from slots, and merges two results. */
+static void copies(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+
+	c.row_ns = c.pair_ns = 1e-12;
+	c.copy_gb_per_s = 1;
+	for (int n = 2; n <= 8; n++)
+		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096),
+			       4 * 4096.0 / n * (2 * n * 4096 + 3 * 8192)));
 }
 
 static void fit(struct cairn_test *t)
@@ -112,8 +124,9 @@ static void write_rows(struct cairn_test *t, const struct cairn_sim_costs *c, si
 static void n2(struct cairn_test *t)
 {
 	enum { SHORT = 8192, TOKENS = 32768, LONG = 130048 };
-	/* an exchange, and the rate of our puts, between two H200: transport rows of the recording */
-	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 367, .q_bytes = 2 * 2048,
+	/* rows of the recordings: words of primitives/comm between two GPUs; kv_move */
+	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 133,
+				     .exchange_gb_per_s = 133, .copy_gb_per_s = 3600, .q_bytes = 2 * 2048,
 				     .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
 	struct ranks_run run = { .impl = "cuda", .shape = "llama32-1b" };
 	double few, many;
@@ -140,7 +153,7 @@ static void n2(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "ideal", ideal }, { "contiguous", contiguous }, { "slow_link", slow_link }, { "overlap", overlap },
-	{ "fit", fit },
+	{ "copies", copies }, { "fit", fit },
 };
 
 static const struct cairn_unit measures[] = {
