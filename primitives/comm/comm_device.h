@@ -20,7 +20,7 @@
 #include "primitives/comm/comm.h"
 
 #define COMM_CONTROL	4096
-#define COMM_WORDS	(1 << 18)	/* of a mailbox */
+#define COMM_WORDS	(1 << 20)	/* of a mailbox */
 
 /* What a wait that has failed leaves, in host memory that the kernel writes. code is written last. */
 struct comm_record {
