@@ -260,6 +260,29 @@ static void lost(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: send_recv: rank 1 has ended: signal 9 (Killed)");
 }
 
+/* Streams that advance in orders of their own, as far as waits allow, give the same bits. */
+static void late(struct cairn_test *t)
+{
+	static const struct shared in_time = { RING(3), .close = 0.001f, .max_rows = 25 };
+	struct shared s = in_time;
+	struct scored right, got;
+	int32_t tokens[NUM];
+	char dir[PATH_MAX];
+
+	if (!cairn_beside("late_plugin.so", dir, sizeof(dir))) {
+		cairn_skip(t, "late_plugin.so is not next to the program");
+		return;
+	}
+	if (write_model(t, &s, dir))
+		return;
+	write_prompt(tokens);
+	EXPECT(t, score_shared(t, &s, dir, tokens, NULL, &right) == 0);
+	s.late = 1;
+	if (!EXPECT(t, score_shared(t, &s, dir, tokens, NULL, &got) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	EXPECT(t, same(&right, &got));
+}
+
 #define M(name)	{ #name, name }
 
 static void mutants(struct cairn_test *t)
@@ -362,7 +385,8 @@ static void mutants_of_latents(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "pages", pages },
-	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "mutants", mutants },
+	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "late", late },
+	{ "mutants", mutants },
 	{ "mutants_of_windows", mutants_of_windows }, { "mutants_of_sinks", mutants_of_sinks },
 	{ "mutants_of_both", mutants_of_both },
 	{ "mutants_of_pages", mutants_of_pages }, { "mutants_of_latents", mutants_of_latents },
