@@ -93,6 +93,21 @@ static double copy_ns(const struct sim *s, double bytes)
 	return bytes / s->c->copy_gb_per_s;
 }
 
+/* Returns how much later than on average the last unit of attention to the keys of others ends. */
+static double tail_ns(const struct sim *s, int32_t r)
+{
+	const double size = s->tokens / (2 * s->n);
+	const int32_t first = piece(s, r, 0), second = piece(s, r, 1);
+	const int32_t later = first > second ? first : second, earlier = first + second - later;
+	/* the units of the earlier piece come last, if its rows see keys of others */
+	const double keys = size * (earlier ? earlier : later - 1);
+	const double units = size / s->c->unit_tokens * s->c->kv_heads * (earlier ? 2 : 1);
+
+	if (!s->c->sms || units < 4 * s->c->sms)
+		return 0;	/* units are cut, so that all SMs end together */
+	return s->c->pair_ns * keys * s->c->unit_tokens / s->c->kv_heads * s->c->sms / 2;
+}
+
 /* Sends the keys of all ranks around the ring. ready: when those of each may leave, then when all came. */
 static void travel(struct sim *s, double bytes, double ready[MAX])
 {
@@ -118,12 +133,14 @@ static void ring_layer(struct sim *s)
 	}
 	travel(s, bytes, ready);
 	for (int32_t r = 0; r < s->n; r++) {
-		s->stream[r] = fmax(s->stream[r] + s->c->pair_ns * pairs(s, r, r), ready[r]) +
-			       copy_ns(s, 2 * (s->n - 1) * bytes);
+		s->stream[r] = fmax(s->stream[r] + s->c->pair_ns * pairs(s, r, r), ready[r]);
 		for (int32_t k = 0; k < s->n; k++)
 			s->stream[r] += k == r ? 0 : s->c->pair_ns * pairs(s, r, k);
 		/* two results are read, one is written */
-		s->stream[r] += s->n > 1 ? copy_ns(s, 3 * rows * s->c->out_bytes) : 0;
+		if (s->n > 1)
+			s->stream[r] += copy_ns(s, 2 * (s->n - 1) * bytes) + tail_ns(s, r) +
+					3 * rows * s->c->out_bytes / s->c->merge_gb_per_s +
+					RING_LAUNCHES * s->c->launch_ns;
 	}
 }
 

@@ -3,10 +3,10 @@
  * simulated_ranks_test - the simulation of context parallelism against times that are known; and rows of
  * `cairn bench`
  *
- *   n2
- *	llama32-1b on two GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated from
- *	the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time. Only if
- *	it is at most 5, there are rows for 4 and 8 ranks, which are simulated and say so.
+ *   n2, n4
+ *	llama32-1b on so many GPUs, one pass of 32K tokens, by heads and in a ring: measured, and simulated
+ *	from the times of one GPU for 8K and 128K tokens in the same run. error_pct: of the simulated time.
+ *	Only if it is at most 5, there are rows for more ranks, up to 8, which are simulated and say so.
  */
 #include "conformance/harness.h"
 #include "serving/bench/ranks_times_test.h"
@@ -17,7 +17,7 @@
 /* A link that takes no time. */
 static const struct cairn_sim_costs free_link = {
 	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .exchange_gb_per_s = 1e30,
-	.copy_gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096, .out_bytes = 8192,
+	.copy_gb_per_s = 1e30, .merge_gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096, .out_bytes = 8192,
 };
 
 static void ideal(struct cairn_test *t)
@@ -79,9 +79,27 @@ static void copies(struct cairn_test *t)
 
 	c.row_ns = c.pair_ns = 1e-12;
 	c.copy_gb_per_s = 1;
+	c.merge_gb_per_s = 2;
+	c.launch_ns = 1000;
 	for (int n = 2; n <= 8; n++)
 		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096),
-			       4 * 4096.0 / n * (2 * n * 4096 + 3 * 8192)));
+			       4 * (4096.0 / n * (2 * n * 4096 + 3 * 8192 / 2) + RING_LAUNCHES * 1000)));
+}
+
+/* Rank 0 of two has 256 units of 32 rows that see 2048 keys of others. With more SMs, units are cut. */
+static void tails(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+	const double ideal = cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096);
+
+	c.unit_tokens = 32;
+	c.kv_heads = 8;
+	c.sms = 64;
+	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096),
+		       ideal + 4 * 0.5 * 2048 * 32 / 8 * 64 / 2));
+	c.sms = 65;
+	EXPECT(t, cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096) <
+		  ideal + 4 * 0.5 * 2048 * 32 / 8 * 65 / 2);
 }
 
 static void fit(struct cairn_test *t)
@@ -102,36 +120,42 @@ static const struct { const char *name, *exchange; enum cairn_sim_way way; } way
 	{ "heads", "heads", CAIRN_SIM_HEADS }, { "ring", "ring", CAIRN_SIM_ZIGZAG },
 };
 
-static void write_rows(struct cairn_test *t, const struct cairn_sim_costs *c, size_t i, int tokens, double ms)
+static void write_rows(struct cairn_test *t, const struct cairn_sim_costs *c, size_t i, int ranks, int tokens,
+		       double ms)
 {
-	const double two = cairn_sim_prefill(c, ways[i].way, 2, tokens) * 1e-6, error = 100 * (two / ms - 1);
+	const double all = cairn_sim_prefill(c, ways[i].way, ranks, tokens) * 1e-6;
+	const double error = 100 * (all / ms - 1);
 	char name[64];
 
-	snprintf(name, sizeof(name), "llama32_1b_32k_n2_%s", ways[i].name);
-	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":2,\"first_ms\":%.2f,\"simulated_ms\":%.2f,"
-		  "\"error_pct\":%.2f", tokens, ms, two, error);
-	for (int n = 4; n <= 8 && fabs(error) <= 5; n *= 2) {
+	snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s", ranks, ways[i].name);
+	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":%d,\"first_ms\":%.2f,"
+		  "\"simulated_ms\":%.2f,\"error_pct\":%.2f", tokens, ranks, ms, all, error);
+	for (int n = 2 * ranks; n <= 8 && fabs(error) <= 5; n *= 2) {
 		const double one = cairn_sim_prefill(c, ways[i].way, 1, tokens);
-		const double all = cairn_sim_prefill(c, ways[i].way, n, tokens);
+		const double more = cairn_sim_prefill(c, ways[i].way, n, tokens);
 
 		snprintf(name, sizeof(name), "llama32_1b_32k_n%d_%s", n, ways[i].name);
 		cairn_row(t, name, "cuda", "\"simulated\":true,\"prompt_tokens\":%d,\"ranks\":%d,"
-			  "\"simulated_ms\":%.2f,\"ideal_pct\":%.1f", tokens, n, all * 1e-6,
-			  100 * one / all / n);
+			  "\"simulated_ms\":%.2f,\"ideal_pct\":%.1f", tokens, n, more * 1e-6,
+			  100 * one / more / n);
 	}
 }
 
-static void n2(struct cairn_test *t)
+static void measure(struct cairn_test *t, int ranks)
 {
 	enum { SHORT = 8192, TOKENS = 32768, LONG = 130048 };
-	/* rows of the recordings: words of primitives/comm between two GPUs; kv_move */
-	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 133,
-				     .exchange_gb_per_s = 133, .copy_gb_per_s = 3600, .q_bytes = 2 * 2048,
-				     .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
+	/*
+	 * The rates are those of H200s: a long message through a stage, kv_move and attn_merge. The rate of
+	 * an exchange is that of words between two H100s. A unit of attn_bsr has 128 rows of 4 query heads.
+	 */
+	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 12000, .gb_per_s = 197,
+				     .exchange_gb_per_s = 133, .copy_gb_per_s = 3600, .merge_gb_per_s = 2100,
+				     .launch_ns = 5000, .sms = 132, .unit_tokens = 32, .kv_heads = 8,
+				     .q_bytes = 2 * 2048, .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
 	struct ranks_run run = { .impl = "cuda", .shape = "llama32-1b" };
 	double few, many;
 
-	if (ranks_lack_gpus(t, 2))
+	if (ranks_lack_gpus(t, ranks))
 		return;
 	run.tokens = run.rows = SHORT;
 	few = ranks_first_ms(t, &run);
@@ -140,24 +164,34 @@ static void n2(struct cairn_test *t)
 	if (!EXPECT(t, cairn_sim_fit(&c, SHORT, few * 1e6, LONG, many * 1e6) == 0))
 		return;
 	run.tokens = run.rows = TOKENS;
-	run.cp = 2;
+	run.cp = ranks;
 	for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
 		double ms;
 
 		run.exchange = ways[i].exchange;
 		ms = ranks_first_ms(t, &run);
 		if (EXPECT(t, ms > 0))
-			write_rows(t, &c, i, TOKENS, ms);
+			write_rows(t, &c, i, ranks, TOKENS, ms);
 	}
+}
+
+static void n2(struct cairn_test *t)
+{
+	measure(t, 2);
+}
+
+static void n4(struct cairn_test *t)
+{
+	measure(t, 4);
 }
 
 static const struct cairn_unit units[] = {
 	{ "ideal", ideal }, { "contiguous", contiguous }, { "slow_link", slow_link }, { "overlap", overlap },
-	{ "copies", copies }, { "fit", fit },
+	{ "copies", copies }, { "tails", tails }, { "fit", fit },
 };
 
 static const struct cairn_unit measures[] = {
-	{ "n2", n2 },
+	{ "n2", n2 }, { "n4", n4 },
 };
 
 const struct cairn_family cairn_simulated_ranks_family = {
