@@ -204,7 +204,7 @@ PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
-PLAIN(all_reduce_norm, comm) PLAIN(all_to_all, comm)
+PLAIN(all_reduce_norm, comm) PLAIN(all_to_all, comm) PLAIN(send_recv, comm)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -256,6 +256,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	BOTH(mla_paged); ONE(attn_merge); BOTH(attn_dense);
 	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
 	BOTH(attn_variant); BOTH(mla_decode); ONE(all_reduce_norm); ONE(all_to_all);
+	ONE(send_recv);
 	impl.comm_open = base->comm_open;
 	impl.comm_error = base->comm_error;
 	impl.comm_abort = base->comm_abort;

@@ -5,10 +5,11 @@
  * Schedule: a row is a sequence of 32-bit units (an fp32 element, or two of 16 bits). An LL word carries
  * three of them and the number of the call (comm_device.h), so that no fence, flag or barrier between GPUs is
  * needed: a word has arrived when it holds the number. A cluster of up to 8 CTAs shares a row, and clusters
- * take rows in turn. A cluster first sends all its rows: each thread loads its units and stores a word to
- * every peer. Then it handles the rows one by one. A thread polls the same words from every peer, sums them
- * in rank order, adds the residual, and keeps the rounded sum in registers; warps exchange their sums of
- * squares through distributed shared memory; then every thread scales and stores its units.
+ * take rows in turn. A cluster sends AHEAD rows first: each thread loads its units and stores a word to every
+ * peer. Then it handles the rows one by one, and sends one more row with each, so that the link is busy all
+ * the time. A thread polls the same words from every peer, sums them in rank order, adds the residual, and
+ * keeps the rounded sum in registers; warps exchange their sums of squares through distributed shared memory;
+ * then every thread scales and stores its units.
  *
  * How a row is divided depends on dim and dtype alone, so that bits do not depend on the number of rows.
  * Rows that exceed a mailbox take several launches.
@@ -33,6 +34,7 @@
 #define WARPS		(THREADS / 32)
 #define UNITS		3	/* of a word */
 #define MAX_CLUSTER	8
+#define AHEAD		4	/* rows that a cluster has sent when it handles a row */
 
 struct reduce_args {
 	struct comm_device c;
@@ -237,6 +239,8 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 	const uint32_t cta = ptx_cluster_ctarank();
 	const int first = blockIdx.x >> a.shift, step = gridDim.x >> a.shift;
 	uint32_t weight[items][UNITS], mine[items][UNITS], number, entered = 0, turn = 0;
+	int next = first + step;	/* the row that is sent next */
+	bool sends;
 	__shared__ struct parts s_parts;
 
 	if (threadIdx.x == 0) {
@@ -255,35 +259,39 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 	for (int k = 0; k < items; k++)
 		load_units(a.x + (int64_t)first * a.units, a, word_of(a, cta, k), mine[k]);
 	number = comm_number(a.c);
-	if (!comm_has_failed(a.c)) {
+	sends = !comm_has_failed(a.c);
+	if (sends) {
 #pragma unroll
 		for (int k = 0; k < items; k++)
 			send_word(a, first, word_of(a, cta, k), number, mine[k]);
-		for (int row = first + step; row < a.rows; row += step) {
+		for (; next < a.rows && next < first + AHEAD * step; next += step) {
 #pragma unroll
 			for (int k = 0; k < items; k++) {
 				const int w = word_of(a, cta, k);
 				uint32_t u[UNITS];
 
-				load_units(a.x + (int64_t)row * a.units, a, w, u);
-				send_word(a, row, w, number, u);
+				load_units(a.x + (int64_t)next * a.units, a, w, u);
+				send_word(a, next, w, number, u);
 			}
 		}
 	}
 	__syncthreads();
 	if (threadIdx.x == 0)
 		entered = comm_enter(a.c);
-	for (int row = first; row < a.rows; row += step) {
+	for (int row = first; row < a.rows; row += step, next += step) {
 		const int64_t at = (int64_t)row * a.units;
+		const bool more = sends && next < a.rows;
 		uint32_t units[items][UNITS];
 		float sum = 0, scale;
 
 #pragma unroll
 		for (int k = 0; k < items; k++) {
 			const int w = word_of(a, cta, k);
-			uint32_t old[UNITS] = { 0, 0, 0 };
+			uint32_t old[UNITS] = { 0, 0, 0 }, ahead[UNITS];
 			float t[n] = { 0 };
 
+			if (more)
+				load_units(a.x + (int64_t)next * a.units, a, w, ahead);
 			if (a.residual)
 				load_units(a.residual + at, a, w, old);
 			if (row != first)
@@ -292,6 +300,8 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 				sum_pair<dtype>(a, row, w, number, mine[k], t);
 			else
 				sum_ranks<dtype>(a, row, w, number, mine[k], t);
+			if (more)
+				send_word(a, next, w, number, ahead);
 			round_sum<dtype>(a, old, t, units[k]);
 #pragma unroll
 			for (int j = 0; j < n; j++)

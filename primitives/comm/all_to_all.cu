@@ -20,7 +20,7 @@
 #include "primitives/comm/comm_copy.cuh"
 
 #define THREADS		256
-#define GROUPS		2	/* of a thread: a launch has at most 128 CTAs */
+#define GROUPS		2	/* of a thread: a launch has at most 512 CTAs */
 
 struct exchange_args {
 	struct comm_device c;

@@ -46,7 +46,8 @@ struct comm_cuda {
 	struct segment *segment[CAIRN_COMM_MAX_RANKS];
 	struct pinned *pinned;
 	cudaStream_t stream;		/* of comm_abort() */
-	size_t heap_at, bytes;
+	size_t stages_at, heap_at, bytes;
+	uint32_t staged;		/* messages that went through stages so far */
 	int device;
 };
 
@@ -225,7 +226,8 @@ int cairn_comm_open(const struct cairn_comm_args *a, struct cairn_comm *comm)
 	c->d.rank = a->rank;
 	c->d.ranks = a->ranks;
 	c->d.timeout_ns = (uint64_t)(a->timeout_ms ? a->timeout_ms : CAIRN_COMM_TIMEOUT_MS) * 1000000u;
-	c->heap_at = COMM_CONTROL + 2 * (size_t)a->ranks * COMM_WORDS * 16;
+	c->stages_at = COMM_CONTROL + 2 * (size_t)a->ranks * COMM_WORDS * 16;
+	c->heap_at = c->stages_at + 2 * (size_t)COMM_STAGE;
 	c->bytes = (c->heap_at + a->heap_bytes + GRANULE - 1) / GRANULE * GRANULE;
 	ret = join(c, a);
 	if (ret) {
@@ -304,4 +306,13 @@ int comm_cuda_device(const struct cairn_comm *comm, const char *op, struct comm_
 				   c->d.ranks);
 	*d = c->d;
 	return 0;
+}
+
+void comm_cuda_stage(const struct cairn_comm *comm, int32_t to, char **mine, char **theirs)
+{
+	struct comm_cuda *c = comm->handle;
+	const size_t at = c->stages_at + (c->staged++ & 1) * (size_t)COMM_STAGE;
+
+	*mine = c->segment[comm->rank]->base + at;
+	*theirs = to < 0 ? NULL : c->segment[to]->base + at;
 }

@@ -2,7 +2,7 @@
 /*
  * comm_device - what the kernels of collectives need of a communicator
  *
- * segment   control words (COMM_CONTROL bytes) | mailboxes, 2 sets of one for each sender | heap
+ * segment   control words (COMM_CONTROL bytes) | mailboxes, 2 sets of one for each sender | 2 stages | heap
  *
  * A mailbox has COMM_WORDS LL words of 128 bits: three 32-bit units of payload and the number of the call
  * that wrote them. Numbers are counted over all calls of the communicator, in the segment, so that captured
@@ -13,6 +13,10 @@
  *
  * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
  * number that is still to come, unless it was written 2^32 calls ago.
+ *
+ * Copy engines move the bytes of long messages (send_recv.cu), which the receiver finds in a stage after all
+ * ranks have met. The two stages are used in turn, counted by the host. A rank may write message k to a stage
+ * after the meeting for message k - 1: before it, the receiver has copied message k - 2 out of that stage.
  */
 #ifndef CAIRN_COMM_DEVICE_H
 #define CAIRN_COMM_DEVICE_H
@@ -20,7 +24,8 @@
 #include "primitives/comm/comm.h"
 
 #define COMM_CONTROL	4096
-#define COMM_WORDS	(1 << 18)	/* of a mailbox */
+#define COMM_WORDS	(1 << 20)	/* of a mailbox */
+#define COMM_STAGE	(16 << 20)	/* bytes of a stage */
 
 /* What a wait that has failed leaves, in host memory that the kernel writes. code is written last. */
 struct comm_record {
@@ -52,6 +57,8 @@ extern "C" {
 
 /* Fills *d for a call of `op`, or returns the communicator's error if it is known. */
 int comm_cuda_device(const struct cairn_comm *comm, const char *op, struct comm_device *d);
+/* Sets the stages of this rank and of rank `to` (-1: none) for the next message of all ranks. */
+void comm_cuda_stage(const struct cairn_comm *comm, int32_t to, char **mine, char **theirs);
 
 #ifdef __cplusplus
 }

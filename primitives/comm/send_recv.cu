@@ -6,16 +6,23 @@
  * word, and it waits for such a word of every rank: mailboxes are free in time only if every call awaits all
  * ranks (comm_device.h).
  *
+ * Messages of LONG bytes and more, which are keys of a ring or rows of a pipeline, should take no SM from the
+ * computation beside which they travel. A copy engine copies a part of COMM_STAGE bytes to the receiver's
+ * stage, a kernel of one warp has all ranks meet, and another copy brings the part to its place. That kernel
+ * is so small that it runs on an SM whose other resources a CTA of attention has taken. Stages are counted by
+ * the host, so calls that are captured send words.
+ *
  * barriers   one __syncthreads
  *
- * Floor: as all_to_all.cu.
+ * Floor: as all_to_all.cu. Long messages: a copy between two GPUs (387 GB/s), a crossing, a copy on one.
  */
 #include "primitives/base/launch.h"
 #include "primitives/comm/comm_copy.cuh"
 #include "primitives/comm/send_recv.h"
 
 #define THREADS		256
-#define GROUPS		2	/* of a thread: a launch has at most 128 CTAs */
+#define GROUPS		2	/* of a thread: a launch has at most 512 CTAs */
+#define LONG		(1 << 20)	/* bytes of a message that copy engines move */
 
 struct step_args {
 	struct comm_device c;
@@ -54,15 +61,62 @@ send_recv_kernel(const __grid_constant__ struct step_args a)
 		comm_leave(a.c, number, entered);
 }
 
+/*
+ * All ranks meet. A CTA of attention leaves 1024 registers of its SM, and one warp with 32 registers a thread
+ * needs no more.
+ */
+__global__ void __maxnreg__(32) send_recv_meet_kernel(const __grid_constant__ struct comm_device c)
+{
+	const int r = threadIdx.x;
+	const uint32_t number = comm_number(c);
+
+	if (r < c.ranks && r != c.rank) {
+		if (!comm_has_failed(c))
+			ptx_st_relaxed_sys_b128(comm_word(c, r, c.rank, number, 0),
+						make_uint4(0, 0, 0, number));
+		comm_await(c, COMM_SEND_RECV, number, r, comm_word(c, c.rank, r, number, 0),
+			   make_uint4(0, 0, 0, ~number));
+	}
+	__syncwarp();
+	if (r == 0)
+		comm_leave(c, number, comm_enter(c));
+}
+
+/* Sends a long message with copy engines. */
+static int send_by_copies(const struct cairn_send_recv_args *a, struct comm_device *c, cudaStream_t stream)
+{
+	struct cairn_launch l = { .grid = { 1 }, .block = { 32 }, .stream = stream };
+	void *params[] = { c };
+
+	for (int64_t first = 0; first < a->bytes; first += COMM_STAGE) {
+		const size_t bytes = a->bytes - first < COMM_STAGE ? a->bytes - first : COMM_STAGE;
+		const char *x = (const char *)a->x + first;
+		char *out = (char *)a->out + first, *mine, *theirs;
+
+		comm_cuda_stage(&a->comm, a->to, &mine, &theirs);
+		if (a->to >= 0 && a->to != c->rank)
+			CAIRN_CUDA(cudaMemcpyAsync(theirs, x, bytes, cudaMemcpyDefault, stream));
+		CAIRN_TRY(cairn_launch((const void *)send_recv_meet_kernel, &l, params));
+		if (a->from >= 0)
+			CAIRN_CUDA(cudaMemcpyAsync(out, a->from == c->rank ? x : mine, bytes,
+						   cudaMemcpyDefault, stream));
+	}
+	return 0;
+}
+
 extern "C" int cairn_send_recv(const struct cairn_send_recv_args *a, void *stream)
 {
 	const int64_t most = (int64_t)COMM_VECTORS * 16;
 	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
+	cudaStreamCaptureStatus capturing;
 	struct step_args s = {};
 	void *params[] = { &s };
 
 	CAIRN_TRY(cairn_send_recv_check(a));
 	CAIRN_TRY(comm_cuda_device(&a->comm, "send_recv", &s.c));
+	CAIRN_CUDA(cudaStreamIsCapturing((cudaStream_t)stream, &capturing));
+	if (a->bytes >= LONG && capturing == cudaStreamCaptureStatusNone)
+		return send_by_copies(a, &s.c, (cudaStream_t)stream);
 	s.to = a->to;
 	s.from = a->from;
 	for (int64_t first = 0; first < a->bytes; first += most) {

@@ -33,6 +33,8 @@ static const struct shape singles[] = {
 	{ .ranks = 2, .bytes = 65552, .pattern = RING },
 	{ .ranks = 3, .bytes = 3 * 1048576 - 16, .pattern = RING_BACK },
 	{ .ranks = 2, .bytes = 16 * 1048576, .pattern = RING, .device_only = 1 },
+	/* more than two stages of copy engines */
+	{ .ranks = 2, .bytes = 40 * 1048576 + 16, .pattern = RING, .device_only = 1 },
 	{ .ranks = 2, .bytes = 48, .pattern = RING, .trouble = CAIRN_TROUBLE_ABSENT },
 	/* rank 2 sends nothing to the others */
 	{ .ranks = 3, .bytes = 48, .pattern = PAIR, .trouble = CAIRN_TROUBLE_ABSENT },

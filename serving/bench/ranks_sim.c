@@ -3,6 +3,7 @@
 #include "serving/bench/ranks_sim.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "conformance/abi.h"
 #include "primitives/base/error.h"
@@ -46,7 +47,7 @@ static void exchange(struct sim *s, double bytes)
 		return;
 	for (int32_t r = 0; r < s->n; r++) {
 		s->link[r] = fmax(s->link[r], s->stream[r]) + s->c->alpha_ns +
-			     (s->n - 1) * bytes / s->c->gb_per_s;
+			     (s->n - 1) * bytes / s->c->exchange_gb_per_s;
 		all = fmax(all, s->link[r]);
 	}
 	for (int32_t r = 0; r < s->n; r++)
@@ -87,25 +88,59 @@ static double pairs(const struct sim *s, int32_t r, int32_t k)
 	return sum;
 }
 
-static void ring_layer(struct sim *s)
+static double copy_ns(const struct sim *s, double bytes)
 {
-	const double rows = s->tokens / s->n, step_ns = s->n > 1 ? s->c->step_ns * rows : 0;
-	double ready[MAX], arrived[MAX];	/* the keys of a step on rank r, and of the next one */
+	return bytes / s->c->copy_gb_per_s;
+}
 
-	for (int32_t r = 0; r < s->n; r++)
-		ready[r] = s->stream[r] += s->c->row_ns * rows;
-	for (int32_t t = 0; t < s->n; t++) {
-		for (int32_t r = 0; r < s->n && t < s->n - 1; r++) {
-			s->link[r] = fmax(s->link[r], ready[r]) + send_ns(s, rows * s->c->kv_bytes);
+/* Returns how much later than on average the last unit of attention to the keys of others ends. */
+static double tail_ns(const struct sim *s, int32_t r)
+{
+	const double size = s->tokens / (2 * s->n);
+	const int32_t first = piece(s, r, 0), second = piece(s, r, 1);
+	const int32_t later = first > second ? first : second, earlier = first + second - later;
+	/* the units of the earlier piece come last, if its rows see keys of others */
+	const double keys = size * (earlier ? earlier : later - 1);
+	const double units = size / s->c->unit_tokens * s->c->kv_heads * (earlier ? 2 : 1);
+
+	if (!s->c->sms || units < 4 * s->c->sms)
+		return 0;	/* units are cut, so that all SMs end together */
+	return s->c->pair_ns * keys * s->c->unit_tokens / s->c->kv_heads * s->c->sms / 2;
+}
+
+/* Sends the keys of all ranks around the ring. ready: when those of each may leave, then when all came. */
+static void travel(struct sim *s, double bytes, double ready[MAX])
+{
+	double arrived[MAX];
+
+	for (int32_t t = 1; t < s->n; t++) {
+		for (int32_t r = 0; r < s->n; r++) {
+			s->link[r] = fmax(s->link[r], ready[r]) + send_ns(s, bytes);
 			arrived[(r + 1) % s->n] = s->link[r];
 		}
-		for (int32_t r = 0; r < s->n; r++) {
-			s->stream[r] = fmax(s->stream[r], ready[r]) + step_ns +
-				       s->c->pair_ns * pairs(s, r, (r - t + s->n) % s->n);
-			/* the stream copies keys out of the slot before they are sent on */
-			if (t < s->n - 1)
-				ready[r] = fmax(arrived[r], s->stream[r]);
-		}
+		memcpy(ready, arrived, sizeof(arrived));
+	}
+}
+
+static void ring_layer(struct sim *s)
+{
+	const double rows = s->tokens / s->n, bytes = rows * s->c->kv_bytes;
+	double ready[MAX] = { 0 };
+
+	for (int32_t r = 0; r < s->n; r++) {
+		s->stream[r] += s->c->row_ns * rows + (s->n > 1 ? copy_ns(s, 2 * bytes) : 0);
+		ready[r] = s->stream[r];
+	}
+	travel(s, bytes, ready);
+	for (int32_t r = 0; r < s->n; r++) {
+		s->stream[r] = fmax(s->stream[r] + s->c->pair_ns * pairs(s, r, r), ready[r]);
+		for (int32_t k = 0; k < s->n; k++)
+			s->stream[r] += k == r ? 0 : s->c->pair_ns * pairs(s, r, k);
+		/* two results are read, one is written */
+		if (s->n > 1)
+			s->stream[r] += copy_ns(s, 2 * (s->n - 1) * bytes) + tail_ns(s, r) +
+					3 * rows * s->c->out_bytes / s->c->merge_gb_per_s +
+					RING_LAUNCHES * s->c->launch_ns;
 	}
 }
 

@@ -17,8 +17,8 @@
 
 /* A link that takes no time. */
 static const struct cairn_sim_costs free_link = {
-	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096,
-	.out_bytes = 8192,
+	.layers = 4, .row_ns = 100, .pair_ns = 0.5, .gb_per_s = 1e30, .exchange_gb_per_s = 1e30,
+	.copy_gb_per_s = 1e30, .merge_gb_per_s = 1e30, .q_bytes = 8192, .kv_bytes = 4096, .out_bytes = 8192,
 };
 
 static void ideal(struct cairn_test *t)
@@ -48,7 +48,7 @@ static void slow_link(struct cairn_test *t)
 	double ring, heads;
 
 	c.row_ns = c.pair_ns = 1e-12;
-	c.gb_per_s = 1;
+	c.gb_per_s = c.exchange_gb_per_s = 1;
 	c.alpha_ns = 1000;
 	for (int n = 2; n <= 8; n++) {
 		ring = 4 * (n - 1) * (1000 + 4096.0 / n * 4096);
@@ -73,16 +73,34 @@ static void overlap(struct cairn_test *t)
 	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096), 2.5 * step));
 }
 
-/* Each of n steps costs each of a rank's rows; a single rank has no steps. */
-static void steps(struct cairn_test *t)
+/* A ring copies own keys to slots, those of others from slots, and merges two results. */
+static void copies(struct cairn_test *t)
 {
 	struct cairn_sim_costs c = free_link;
 
-	c.step_ns = 10;
-	for (int n = 1; n <= 8; n++)
-		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096) -
-			       cairn_sim_prefill(&free_link, CAIRN_SIM_ZIGZAG, n, 4096) + 1,
-			       (n > 1 ? 4 * 10 * 4096.0 : 0) + 1));
+	c.row_ns = c.pair_ns = 1e-12;
+	c.copy_gb_per_s = 1;
+	c.merge_gb_per_s = 2;
+	c.launch_ns = 1000;
+	for (int n = 2; n <= 8; n++)
+		EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, n, 4096),
+			       4 * (4096.0 / n * (2 * n * 4096 + 3 * 8192 / 2) + RING_LAUNCHES * 1000)));
+}
+
+/* Rank 0 of two has 256 units of 32 rows that see 2048 keys of others. With more SMs, units are cut. */
+static void tails(struct cairn_test *t)
+{
+	struct cairn_sim_costs c = free_link;
+	const double ideal = cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096);
+
+	c.unit_tokens = 32;
+	c.kv_heads = 8;
+	c.sms = 64;
+	EXPECT(t, NEAR(cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096),
+		       ideal + 4 * 0.5 * 2048 * 32 / 8 * 64 / 2));
+	c.sms = 65;
+	EXPECT(t, cairn_sim_prefill(&c, CAIRN_SIM_ZIGZAG, 2, 4096) <
+		  ideal + 4 * 0.5 * 2048 * 32 / 8 * 65 / 2);
 }
 
 static void fit(struct cairn_test *t)
@@ -140,10 +158,12 @@ static void write_simulated(struct cairn_test *t, const struct cairn_sim_costs *
 static void measure(struct cairn_test *t, int32_t ranks)
 {
 	/*
-	 * The rate and the cost of a step are those with which the recorded times of two H200 are met, 147.97
-	 * ms by heads and 162.51 ms in a ring. Other numbers of ranks are predicted.
+	 * The rates are those of H200s: a long message through a stage, kv_move and attn_merge. The rate of
+	 * an exchange is that of words between two H100s. A unit of attn_bsr has 128 rows of 4 query heads.
 	 */
-	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 5000, .gb_per_s = 101, .step_ns = 53,
+	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 12000, .gb_per_s = 197,
+				     .exchange_gb_per_s = 133, .copy_gb_per_s = 3600, .merge_gb_per_s = 2100,
+				     .launch_ns = 5000, .sms = 132, .unit_tokens = 32, .kv_heads = 8,
 				     .q_bytes = 2 * 2048, .kv_bytes = 2 * 2 * 8 * 64, .out_bytes = 2 * 2048 };
 	const struct ranks_load l = { .batch = 1, .tokens = TOKENS, .rows = TOKENS, .runs = 4 };
 	struct ranks_times times[ARRAY_SIZE(ways)];
@@ -189,8 +209,7 @@ static void n8(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "ideal", ideal }, { "contiguous", contiguous }, { "slow_link", slow_link }, { "overlap", overlap },
-	{ "steps", steps },
-	{ "fit", fit },
+	{ "copies", copies }, { "tails", tails }, { "fit", fit },
 };
 
 static const struct cairn_unit measures[] = {

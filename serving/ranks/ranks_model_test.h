@@ -37,6 +37,7 @@ struct shared {
 	/* matrices in 4 bits, and the size of experts (recipe_as()); NULL, 0: as the checkpoint has them */
 	const char *kind;
 	int inter;
+	int late;			/* each rank's table is late, with an order of its own */
 };
 
 /* All experts are chosen, so that no rounding, on any machine, changes the choice. */
@@ -136,6 +137,22 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 	return ret;
 }
 
+/* Starts the table of a rank: cpu, or late as open_table() does. */
+static inline int start_table(struct cairn_impl *impl, const struct shared *s, int rank)
+{
+	char path[PATH_MAX] = "cpu", seed[16];
+
+	if (s->late) {
+		if (!cairn_beside("late_plugin.so", path, sizeof(path)))
+			return cairn_error(ENODEV, "late_plugin.so is not next to the program");
+		snprintf(seed, sizeof(seed), "%d", 3 + rank);
+		setenv("CAIRN_LATE", seed, 1);
+		setenv("CAIRN_LATE_OF", "cpu", 1);
+	}
+	CAIRN_TRY(cairn_impl_open(path, impl));
+	return cairn_impl_start(impl, 0);
+}
+
 /* Loads the share of this rank, and in *context what it has for long passes; `alter` changes the latter. */
 static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct cairn_model **context,
 		       struct cairn_tp *tp, const char *dir, const struct shared *s, alter_fn alter)
@@ -143,8 +160,7 @@ static inline int load(struct cairn_impl *impl, struct cairn_model **m, struct c
 	const enum cairn_exchange exchange = s->context ? s->context : s->too;
 
 	cairn_set_threads(1);	/* the threads of the calling process do not survive the fork */
-	CAIRN_TRY(cairn_impl_open("cpu", impl));
-	CAIRN_TRY(cairn_impl_start(impl, 0));
+	CAIRN_TRY(start_table(impl, s, tp ? cairn_tp_rank(tp) : 0));
 	if (!tp)
 		return cairn_model_load_as(m, impl, dir, s->weights, s->kv, NULL, NULL);
 	CAIRN_TRY(cairn_tp_table(tp, impl, ""));

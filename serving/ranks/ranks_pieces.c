@@ -7,7 +7,9 @@
  *   pages        | found | 0 | 1 | .. | 2n-1 |       the first page of piece 0 may hold older keys, too
  *
  * Rank r computes pieces r and 2n - 1 - r, so its rows see as many keys as those of any other rank. For
- * request b, ranks are counted from b on, so that short requests do not all fall to rank 0.
+ * request b, ranks are counted from b on, so that short requests do not all fall to rank 0. Rows of the later
+ * piece come first: they see the most keys, and the work of a call is balanced best if the longest comes
+ * first.
  *
  * All ranks make these lists from the same parts, and so agree on them without a message. They are one block
  * of int32, which is allocated when first needed.
@@ -52,14 +54,14 @@ static int32_t max_of(int32_t a, int32_t b)
 	return a > b ? a : b;
 }
 
-/* Returns the number of piece `half` (0 or 1) that rank r computes of request b. */
+/* Returns the number of a piece that rank r computes of request b: half 0 is the later one. */
 static int32_t number_of(const struct lists *l, int32_t r, int32_t b, int half)
 {
 	const int32_t o = (r + l->ranks - b % l->ranks) % l->ranks;
 
 	if (l->model->exchange == CAIRN_EXCHANGE_BLOCKS)
-		return 2 * o + half;
-	return half ? 2 * l->ranks - 1 - o : o;
+		return 2 * o + 1 - half;
+	return half ? o : 2 * l->ranks - 1 - o;
 }
 
 /* Returns the position of the first row of request b. */
@@ -151,63 +153,122 @@ static void put_mine(struct lists *l)
 
 /* ---- keys ---- */
 
-/* Returns the keys of one piece that rank r computes of request b, or with r < 0 the older ones. */
-static struct piece keys_of(const struct lists *l, int32_t b, int32_t r, int half)
-{
-	const int32_t size = l->w->opt.page_size;
+/* Pages of a request's list. */
+struct span {
+	int32_t first, end;
+};
 
-	return r < 0 ? (struct piece){ 0, past_of(l, b) / size, 0, past_of(l, b) / size * size } :
-	       piece_of(l, b, number_of(l, r, b, half));
+/*
+ * Sets the runs of keys that this rank's piece i sees, and that it has at first or (others) that other ranks
+ * compute. Piece i is half i % 2 of request i / 2.
+ */
+static void find_runs(const struct lists *l, int32_t i, int others, struct span run[CAIRN_RING_RUNS])
+{
+	const int32_t b = i / 2, found = past_of(l, b) / l->w->opt.page_size;
+	const struct piece later = piece_of(l, b, number_of(l, l->rank, b, 0));
+	const struct piece earlier = piece_of(l, b, number_of(l, l->rank, b, 1));
+	const struct piece *rows = i % 2 ? &earlier : &later;
+
+	memset(run, 0, CAIRN_RING_RUNS * sizeof(*run));
+	if (rows->to == rows->from)
+		return;
+	if (others) {
+		run[0] = (struct span){ found, earlier.first_page };
+		if (rows == &later)
+			run[1] = (struct span){ earlier.end_page, later.first_page };
+		return;
+	}
+	run[0] = (struct span){ 0, found };
+	run[1] = (struct span){ earlier.first_page, earlier.end_page };
+	if (rows == &later)
+		run[2] = (struct span){ later.first_page, later.end_page };
 }
 
-/* Returns whether any row of a piece of this rank sees a key of another piece. */
-static int sees(const struct lists *l, int32_t b, int32_t number, const struct piece *keys)
+/* Lists the keys of runs from .. to - 1, for each request of this rank's rows. */
+static void put_keys(struct lists *l, struct cairn_ring_keys *keys, int others, int from, int to)
 {
-	const struct piece rows = piece_of(l, b, number);
-
-	return rows.to > rows.from && keys->to > keys->from && keys->first_page < rows.end_page;
-}
-
-/* Lists the keys of a half segment, or older ones (r < 0), for each request of this rank's rows. */
-static void put_keys(struct lists *l, struct cairn_ring_keys *keys, int32_t r, int half)
-{
+	const struct arrays *a = &l->w->flight->host;
 	const int32_t size = l->w->opt.page_size, requests = 2 * l->batch;
 	int32_t *indptr = put(l, requests + 1), *last = put(l, requests), *pos0 = put(l, requests);
 	int32_t *pages = l->to->host + l->used;
 
 	indptr[0] = 0;
 	for (int32_t i = 0; i < requests; i++) {
-		const int32_t b = i / 2;
-		const struct piece p = keys_of(l, b, r, half);
-		const int32_t n = sees(l, b, number_of(l, l->rank, b, i % 2), &p) ?
-				  p.end_page - p.first_page : 0;
+		const int32_t b = i / 2, end = past_of(l, b) + a->qo_indptr[b + 1] - a->qo_indptr[b];
+		struct span run[CAIRN_RING_RUNS];
 
-		memcpy(put(l, n), pages_of(l, b) + p.first_page, (size_t)n * sizeof(*pages));
-		indptr[i + 1] = indptr[i] + n;
-		last[i] = n ? (p.to - 1) % size + 1 : size;
-		pos0[i] = p.first_page * size;
-		keys->max_keys = max_of(keys->max_keys, n * size);
+		find_runs(l, i, others, run);
+		indptr[i + 1] = indptr[i];
+		last[i] = size;
+		pos0[i] = run[from].first * size;
+		for (int k = from; k < to; k++) {
+			const int32_t n = run[k].end - run[k].first;
+
+			memcpy(put(l, n), pages_of(l, b) + run[k].first, (size_t)n * sizeof(*pages));
+			indptr[i + 1] += n;
+			if (n && run[k].end * size > end)
+				last[i] = (end - 1) % size + 1;
+		}
+		keys->max_keys = max_of(keys->max_keys, (indptr[i + 1] - indptr[i]) * size);
 	}
 	keys->indptr = dev(l, indptr);
 	keys->pages = dev(l, pages);
 	keys->last_len = dev(l, last);
-	keys->pos0 = dev(l, pos0);
+	keys->pos0 = to - from == 1 ? dev(l, pos0) : NULL;
 }
 
-static void put_segment(struct lists *l, int32_t r)
+static void put_call(struct lists *l, struct cairn_ring_call *call, int others)
 {
-	struct cairn_ring_segment *s = &l->ring->segment[r];
-	int32_t *pages = l->to->host + l->used;
+	for (int k = 0; k < CAIRN_RING_RUNS; k++)
+		put_keys(l, &call->run[k], others, k, k + 1);
+	put_keys(l, &call->all, others, 0, CAIRN_RING_RUNS);
+}
+
+/* ---- what travels ---- */
+
+/* Lists the pages whose keys rank r computes, and returns how many they are. */
+static int32_t put_pages(struct lists *l, int32_t r)
+{
+	int32_t num = 0;
 
 	for (int32_t i = 0; i < 2 * l->batch; i++) {
 		const struct piece p = piece_of(l, i / 2, number_of(l, r, i / 2, i % 2));
 		const int32_t n = p.to > p.from ? p.end_page - p.first_page : 0;
 
-		memcpy(put(l, n), pages_of(l, i / 2) + p.first_page, (size_t)n * sizeof(*pages));
-		s->num_pages += n;
+		memcpy(put(l, n), pages_of(l, i / 2) + p.first_page, (size_t)n * sizeof(int32_t));
+		num += n;
 	}
-	s->pages = dev(l, pages);
-	l->ring->most_pages = max_of(l->ring->most_pages, s->num_pages);
+	return num;
+}
+
+/* Lists `num` slots from number `first` on. */
+static void put_slots(struct lists *l, int32_t first, int32_t num)
+{
+	int32_t *slots = put(l, num);
+
+	for (int32_t i = 0; i < num; i++)
+		slots[i] = ~(first + i);
+}
+
+/* The keys of rank r - t arrive as number t; number 0 is those of this rank. */
+static void put_travel(struct lists *l)
+{
+	struct cairn_batch_ring *ring = l->ring;
+	int32_t num[CAIRN_COMM_MAX_RANKS] = { 0 };
+	const int32_t *at = dev(l, l->to->host + l->used);
+
+	ring->own_pages = at;
+	for (int32_t t = 0; t < l->ranks; t++) {
+		num[t] = put_pages(l, (l->rank - t + l->ranks) % l->ranks);
+		ring->most_pages = max_of(ring->most_pages, num[t]);
+		ring->num_arrived += t ? num[t] : 0;
+	}
+	ring->num_own = num[0];
+	ring->arrived_pages = at + num[0];
+	ring->own_slots = dev(l, l->to->host + l->used);
+	ring->arrived_slots = ring->own_slots + num[0];
+	for (int32_t t = 0; t < l->ranks; t++)
+		put_slots(l, t * ring->most_pages, num[t]);
 }
 
 /* ---- logits ---- */
@@ -258,14 +319,17 @@ static void put_logits(struct lists *l)
 
 /* ---- the block ---- */
 
-/* Returns an upper bound of the int32s of all lists. */
+/*
+ * Returns an upper bound of the int32s of all lists. A page of the pass is listed for the keys of two pieces,
+ * in a run and in `all`, for two pieces of `mine`, as one that travels, and as its slot.
+ */
 static size_t bound(const struct lists *l)
 {
 	const struct cairn_batch *b = &l->w->batch;
 	const size_t pages = (size_t)l->w->flight->host.kv_indptr[b->batch];
 
-	return 9 * pages + 2 * (size_t)(b->num_rows + b->num_logits) +
-	       (2 * (size_t)l->ranks + 2) * (MANY * (size_t)b->batch + 2);
+	return 8 * pages + 2 * (size_t)(b->num_rows + b->num_logits) +
+	       (2 * (CAIRN_RING_RUNS + 1) + 1) * (MANY * (size_t)b->batch + 2);
 }
 
 int worker_ring_prepare(struct cairn_worker *w)
@@ -273,21 +337,13 @@ int worker_ring_prepare(struct cairn_worker *w)
 	const struct cairn_model *m = worker_pass_model(w);
 	struct lists l = { w, m, &w->flight->ring, &w->batch_ring, m->context_rank, m->context_ranks,
 			   w->batch.batch, 0 };
-	int32_t *slots;
 
 	memset(l.ring, 0, sizeof(*l.ring));
 	CAIRN_TRY(worker_lists_reserve(w, l.to, bound(&l)));
 	put_mine(&l);
-	put_keys(&l, &l.ring->past, -1, 0);
-	for (int32_t r = 0; r < l.ranks; r++) {
-		put_keys(&l, &l.ring->segment[r].keys[0], r, 0);
-		put_keys(&l, &l.ring->segment[r].keys[1], r, 1);
-		put_segment(&l, r);
-	}
-	slots = put(&l, l.ring->most_pages);
-	for (int32_t i = 0; i < l.ring->most_pages; i++)
-		slots[i] = ~i;
-	l.ring->slots = dev(&l, slots);
+	put_call(&l, &l.ring->own, 0);
+	put_call(&l, &l.ring->others, 1);
+	put_travel(&l);
 	if (w->batch.num_logits)
 		put_logits(&l);
 	w->batch.ring = l.ring;

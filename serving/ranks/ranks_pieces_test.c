@@ -17,6 +17,7 @@ struct pass {
 	int32_t want[LOGITS];			/* rows of the pass */
 	int owners[REQUESTS * ROWS];		/* how many ranks compute a row */
 	int stored[REQUESTS][PAST + ROWS + 2];	/* how many segments have a page */
+	int32_t num_sent[CAIRN_COMM_MAX_RANKS], sent[CAIRN_COMM_MAX_RANKS][REQUESTS * (ROWS + 2)];
 	int64_t pairs[CAIRN_COMM_MAX_RANKS];	/* of a row of the rank and a key that it sees */
 };
 
@@ -80,29 +81,88 @@ static void check_row(struct cairn_test *t, struct pass *p, const struct cairn_b
 		    position == p->past[q / 2] + row - first))
 		return;
 	p->owners[row]++;
-	see(p, &ring->past, q, position, seen);
-	for (int32_t s = 0; s < p->m->context_ranks; s++)
-		for (int h = 0; h < 2; h++)
-			see(p, &ring->segment[s].keys[h], q, position, seen);
+	for (int k = 0; k < CAIRN_RING_RUNS; k++) {
+		see(p, &ring->own.run[k], q, position, seen);
+		see(p, &ring->others.run[k], q, position, seen);
+	}
 	for (int32_t at = 0; at <= position; at++)
 		right &= seen[at] == 1;
 	EXPECT(t, right);
 	p->pairs[p->m->context_rank] += position + 1;
 }
 
+/* All keys of a call are those of its runs, one after the other. */
+static void check_call(struct cairn_test *t, const struct pass *p, const struct cairn_ring_call *c, int32_t q)
+{
+	int32_t at = c->all.indptr[q], last = p->size;
+
+	for (int k = 0; k < CAIRN_RING_RUNS; k++) {
+		const struct cairn_ring_keys *run = &c->run[k];
+
+		for (int32_t i = run->indptr[q]; i < run->indptr[q + 1]; i++, at++)
+			EXPECT(t, last == p->size && c->all.pages[at] == run->pages[i]);
+		if (run->indptr[q] < run->indptr[q + 1])
+			last = run->last_len[q];
+		EXPECT(t, (run->indptr[q + 1] - run->indptr[q]) * p->size <= run->max_keys);
+	}
+	EXPECT(t, at == c->all.indptr[q + 1] && c->all.last_len[q] == last);
+	EXPECT(t, (at - c->all.indptr[q]) * p->size <= c->all.max_keys);
+}
+
+/* All own keys end with the last row, and no row sees a later one of others: masks need no positions. */
+static void check_ends(struct cairn_test *t, const struct pass *p, const struct cairn_batch_ring *ring,
+		       int32_t q)
+{
+	const int32_t end = ring->mine.qo_indptr[q + 1], keys = ring->own.all.indptr[q + 1];
+	int32_t last;
+
+	if (end == ring->mine.qo_indptr[q])
+		return;
+	last = ring->mine.positions[end - 1];
+	EXPECT(t, ring->own.all.pages[keys - 1] == p->pages[q / 2][last / p->size] &&
+		  ring->own.all.last_len[q] == last % p->size + 1);
+	for (int32_t i = ring->others.all.indptr[q]; i < ring->others.all.indptr[q + 1]; i++)
+		for (int32_t j = ring->mine.positions[ring->mine.qo_indptr[q]] / p->size; j <= last / p->size;
+		     j++)
+			EXPECT(t, ring->others.all.pages[i] != p->pages[q / 2][j]);
+}
+
+/* The j-th page of the t-th rank before arrives in slot t * most_pages + j. */
+static void check_arrivals(struct cairn_test *t, const struct pass *p, const struct cairn_batch_ring *ring)
+{
+	const int32_t ranks = p->m->context_ranks, rank = p->m->context_rank;
+	int32_t sum = 0;
+
+	for (int32_t r = 0; r < ranks; r++)
+		sum += r == rank ? 0 : p->num_sent[r];
+	EXPECT(t, ring->num_arrived == sum);
+	for (int32_t i = 0; i < ring->num_own; i++)
+		EXPECT(t, ring->own_slots[i] == ~i);
+	for (int32_t i = 0; i < ring->num_arrived; i++) {
+		const int32_t s = ~ring->arrived_slots[i], from = s / ring->most_pages;
+
+		EXPECT(t, from > 0 && from < ranks && ring->arrived_pages[i] ==
+			  p->sent[(rank - from + ranks) % ranks][s % ring->most_pages]);
+	}
+}
+
 static void check_rank(struct cairn_test *t, struct pass *p)
 {
 	const struct cairn_batch_ring *ring = &p->w->batch_ring;
-	const struct cairn_ring_segment *mine = &ring->segment[p->m->context_rank];
 
-	for (int32_t q = 0; q < ring->mine.batch; q++)
+	for (int32_t q = 0; q < ring->mine.batch; q++) {
+		check_call(t, p, &ring->own, q);
+		check_call(t, p, &ring->others, q);
+		check_ends(t, p, ring, q);
 		for (int32_t i = ring->mine.qo_indptr[q]; i < ring->mine.qo_indptr[q + 1]; i++)
 			check_row(t, p, ring, i, q);
-	EXPECT(t, mine->num_pages <= ring->most_pages);
-	for (int32_t i = 0; i < mine->num_pages; i++)
+	}
+	check_arrivals(t, p, ring);
+	EXPECT(t, ring->num_own <= ring->most_pages);
+	for (int32_t i = 0; i < ring->num_own; i++)
 		for (int32_t b = 0; b < p->batch; b++)
 			for (int32_t j = 0; j * p->size < p->past[b] + p->num[b]; j++)
-				p->stored[b][j] += p->pages[b][j] == mine->pages[i];
+				p->stored[b][j] += p->pages[b][j] == ring->own_pages[i];
 	for (int32_t i = 0; i < p->logits; i++) {
 		const int32_t at = ring->logit_rows[i];
 
@@ -129,17 +189,32 @@ static void check_all(struct cairn_test *t, const struct pass *p)
 		EXPECT(t, most <= sum / p->m->context_ranks + 2 * p->size * (p->past[0] + p->num[0]));
 }
 
+/* Notes what a rank sends. */
+static void note_sent(struct pass *p)
+{
+	const struct cairn_batch_ring *ring = &p->w->batch_ring;
+	const int32_t r = p->m->context_rank;
+
+	p->num_sent[r] = ring->num_own;
+	memcpy(p->sent[r], ring->own_pages, (size_t)ring->num_own * sizeof(p->sent[r][0]));
+}
+
 static void run_passes(struct cairn_test *t, struct pass *p)
 {
 	for (int i = 0; i < TRIALS; i++) {
 		p->m->exchange = i % 4 ? CAIRN_EXCHANGE_RING : CAIRN_EXCHANGE_BLOCKS;
 		p->m->context_ranks = 2 + below(t, CAIRN_COMM_MAX_RANKS - 1);
 		build(t, p, i % 3 ? 1 + below(t, REQUESTS) : 1);
-		for (p->m->context_rank = 0; p->m->context_rank < p->m->context_ranks; p->m->context_rank++) {
-			if (!EXPECT(t, worker_ring_prepare(p->w) == 0))
-				return;
-			check_rank(t, p);
-		}
+		for (int again = 0; again < 2; again++)
+			for (int32_t r = 0; r < p->m->context_ranks; r++) {
+				p->m->context_rank = r;
+				if (!EXPECT(t, worker_ring_prepare(p->w) == 0))
+					return;
+				if (again)
+					check_rank(t, p);
+				else
+					note_sent(p);
+			}
 		check_all(t, p);
 	}
 }

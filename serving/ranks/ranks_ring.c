@@ -6,19 +6,23 @@
  * and of piece 2n - 1 - r (zig-zag, ranks_pieces.c), so that causal attention is as much work for each rank.
  * In each layer
  *
- *   main    append own keys | own pages to slot 0 | attend 0 | slot 1 to pages | attend 1 | ...  | merge
- *   side                                          | send slot 0, receive slot 1 | send slot 1 ...
+ *   main    append own keys | own pages to slots | attend to own keys   | slots to pages | attend | merge
+ *   side                                         | all keys travel      |
  *
- * where step t attends to the keys of rank r - t, which have travelled t ranks. There are two slots in turn.
- * Step 0 also attends to the keys that the pass found. Every rank keeps all keys in its cache, so passes with
- * few rows, which gain nothing here, are computed whole by each rank, without any exchange. In stripes
- * (ranks_stripes.c), the cache of the pass is one layer that all ranks have gathered.
+ * where each rank sends its keys to the next one, then those that it has just received, and so on. The first
+ * call of attention, which hides this, also has the keys that the pass found. Every rank keeps all keys in
+ * its cache, so passes with few rows, which gain nothing here, are computed whole by each rank, without any
+ * exchange. In stripes (ranks_stripes.c), the cache of the pass is one layer that all ranks have gathered.
  *
- * Attention of a step is one attn_bsr, with a part for each piece and one softmax over them; a piece after
- * that of a row is not in the row's list. A step gives a state, o of the model's dtype and lse in fp32, and
- * one attn_merge makes the result of all states, in fp32 and with one more rounding. Latent attention has no
- * operation for keys that all rows see, and its keys are few bytes: a step only moves keys, and after the
- * last one the rows attend to whole texts.
+ * A call is one attn_bsr that gives a state: o of the model's dtype and lse in fp32. One attn_merge makes the
+ * result of both, in fp32 and with one more rounding. All keys of a request are one list, and no mask needs
+ * positions: the list of own keys ends with the request's last row, and all rows see all keys of the other
+ * list. So a call has a single part, whose results need no merge of their own, and attn_bsr computes masks
+ * only for the tiles on the diagonal. Windows need positions; each run of consecutive ones is then a part.
+ * Layers share the plans of both calls.
+ *
+ * Latent attention has no operation for keys that all rows see, and its keys are few bytes: they only travel,
+ * and then the rows attend to whole texts.
  *
  * Collectives run on the side stream, except the last one of the pass, which the main stream makes after it
  * has waited for the side: so no two of them overlap.
@@ -42,12 +46,18 @@ struct ring_room {
 	void *side, *ready, *arrived;	/* stream and events; NULL without stream_wait */
 };
 
+enum { OWN, OTHERS, CALLS };	/* calls of attention in a layer */
+
 struct ring {
 	const struct cairn_model *m;
 	struct ring_room *room;
 	const struct cairn_batch_ring *b;
 	struct cairn_batch wanted;	/* the gathered rows */
 	struct walk rows, all, head;
+	/* of each call of attention: whether its workspace holds a plan, and for which window */
+	int has_plan[CALLS];
+	int32_t plan_window[CALLS];
+	size_t attn_bytes[CALLS];	/* the largest answers of workspace queries so far */
 };
 
 /* ---- the scratch ---- */
@@ -129,45 +139,49 @@ static int64_t page_bytes(const struct ring *r)
 	return (r->rows.kv->v_offset ? 2 : 1) * r->rows.kv->page_size * (int64_t)cairn_model_key_bytes(r->m);
 }
 
-static char *slot(const struct ring *r, int32_t step)
-{
-	return (char *)r->room->slots.at + step % 2 * r->b->most_pages * page_bytes(r);
-}
-
-/* Copies the pages of a segment to the slot of a step, or back. */
-static int move_pages(const struct ring *r, int32_t layer, int32_t segment, int32_t step, int to_slot)
+/* Copies the keys of pages to slots, or those of slots to pages. */
+static int move_keys(const struct ring *r, int32_t layer, const int32_t *from, const int32_t *to, int32_t num)
 {
 	const struct cairn_kv_store *kv = r->rows.kv;
-	const struct cairn_ring_segment *s = &r->b->segment[segment];
 	const struct cairn_kv_move_args args = {
 		.size = sizeof(args), .base = kv->base + (size_t)layer * kv->layer_bytes,
-		.slots = slot(r, step), .from = to_slot ? s->pages : r->b->slots,
-		.to = to_slot ? r->b->slots : s->pages, .layer_bytes = (int64_t)kv->layer_bytes,
+		.slots = r->room->slots.at, .from = from, .to = to, .layer_bytes = (int64_t)kv->layer_bytes,
 		.v_offset = (int64_t)kv->v_offset,
 		.page_bytes = kv->page_size * (int64_t)cairn_model_key_bytes(r->m),
-		.num_moves = s->num_pages, .num_layers = 1, .num_pages = kv->num_pages,
-		.num_slots = r->b->most_pages,
+		.num_moves = num, .num_layers = 1, .num_pages = kv->num_pages,
+		.num_slots = r->m->context_ranks * r->b->most_pages,
 	};
 
 	return CAIRN_TABLE(r->m->impl, kv_move, &args, r->rows.stream);
 }
 
-/* Starts sending the slot of a step to the next rank, and receiving that of the next step. */
-static int start_sending(const struct ring *r, int32_t step)
+/* Sends the keys of all ranks around the ring. */
+static int send_all(const struct ring *r, void *stream)
+{
+	const int32_t rank = r->m->context_rank, ranks = r->m->context_ranks;
+	const int64_t bytes = r->b->most_pages * page_bytes(r);
+	char *slots = r->room->slots.at;
+
+	for (int32_t t = 1; t < ranks; t++) {
+		const struct cairn_send_recv_args args = {
+			.size = sizeof(args), .out = slots + t * bytes, .x = slots + (t - 1) * bytes,
+			.bytes = bytes, .to = (rank + 1) % ranks, .from = (rank + ranks - 1) % ranks,
+		};
+
+		CAIRN_TRY(CAIRN_TABLE(r->m->impl, send_recv, &args, stream));
+	}
+	return 0;
+}
+
+static int start_sending(const struct ring *r)
 {
 	const struct cairn_impl *impl = r->m->impl;
-	const int32_t rank = r->m->context_rank, ranks = r->m->context_ranks;
-	const struct cairn_send_recv_args args = {
-		.size = sizeof(args), .out = slot(r, step + 1), .x = slot(r, step),
-		.bytes = r->b->most_pages * page_bytes(r), .to = (rank + 1) % ranks,
-		.from = (rank + ranks - 1) % ranks,
-	};
 
 	if (!r->room->side)
-		return CAIRN_TABLE(impl, send_recv, &args, r->rows.stream);
+		return send_all(r, r->rows.stream);
 	CAIRN_TRY(CAIRN_TABLE(impl, event_record, r->room->ready, r->rows.stream));
 	CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, r->room->side, r->room->ready));
-	CAIRN_TRY(CAIRN_TABLE(impl, send_recv, &args, r->room->side));
+	CAIRN_TRY(send_all(r, r->room->side));
 	return CAIRN_TABLE(impl, event_record, r->room->arrived, r->room->side);
 }
 
@@ -179,8 +193,9 @@ static int await_arrival(const struct ring *r)
 
 /* ---- attention ---- */
 
+/* pos0: NULL if no mask needs positions */
 static void add_part(const struct ring *r, struct cairn_attn_bsr_args *a, const struct cairn_ring_keys *keys,
-		     int mask_mode, int32_t layer)
+		     const int32_t *pos0, int mask_mode, int32_t layer)
 {
 	const struct cairn_kv_view kv = cairn_batch_kv(&r->b->mine, r->rows.kv, layer);
 
@@ -190,45 +205,53 @@ static void add_part(const struct ring *r, struct cairn_attn_bsr_args *a, const 
 		.k = kv.k_pages, .v = kv.v_pages, .k_scale = cairn_model_kv_scale(r->m, layer, 0),
 		.v_scale = cairn_model_kv_scale(r->m, layer, 1), .row_indptr = r->b->mine.qo_indptr,
 		.blk_indptr = keys->indptr, .blk_indices = keys->pages, .last_len = keys->last_len,
-		.kv_pos0 = keys->pos0, .rows = r->b->mine.batch, .block_m = r->b->mine.max_qo_len,
+		.kv_pos0 = pos0, .rows = r->b->mine.batch, .block_m = r->b->mine.max_qo_len,
 		.block_n = kv.page_size, .index_heads = 1, .num_blocks = kv.num_pages,
 		.max_keys = keys->max_keys, .mask_mode = mask_mode,
 	};
 }
 
-/* Describes the attention of this rank's rows to the keys of a segment; num_parts 0: they see none. */
-static struct cairn_attn_bsr_args step_attn(const struct ring *r, const struct cairn_graph_op *op,
-					    int32_t segment, int32_t state)
+/* Describes a call of attention of this rank's rows; num_parts 0: they see none of its keys. */
+static struct cairn_attn_bsr_args describe(const struct ring *r, const struct cairn_graph_op *op, int call,
+					   int32_t state)
 {
+	const struct cairn_ring_call *keys = call == OWN ? &r->b->own : &r->b->others;
 	const struct cairn_model_config *c = &r->m->config;
 	const int64_t rows = r->b->mine.num_rows;
 	struct cairn_attn_bsr_args args = {
 		.size = sizeof(args),
 		.out = (char *)r->room->states.at + state * rows * forward_row_bytes(r->m, CAIRN_D_ATTN),
 		.lse = (float *)r->room->lse.at + state * rows * c->num_attention_heads,
-		.q = forward_at(&r->rows, op->in[0]), .q_pos = r->b->mine.positions,
-		FORWARD_WORKSPACE(r->rows.s->attn[0]), .q_stride = forward_width(&r->rows, op->in[0]),
+		.q = forward_at(&r->rows, op->in[0]), FORWARD_WORKSPACE(r->rows.s->attn[call]),
+		.q_stride = forward_width(&r->rows, op->in[0]),
 		.nnz_qo = r->b->mine.num_rows, .num_qo_heads = c->num_attention_heads,
 		.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .dtype = r->m->dtype,
 		.kv_fp8 = r->m->kv == CAIRN_KV_FP8, .sm_scale = (float)cairn_softmax_scale(c),
 		.window = op->window, .softcap = (float)c->attn_softcap,
+		.planned = r->m->impl->attn_plan && r->has_plan[call] && r->plan_window[call] == op->window,
 	};
 
-	for (int i = 0; i < 2; i++)
-		add_part(r, &args, &r->b->segment[segment].keys[i], CAIRN_ATTN_CAUSAL, op->layer);
-	if (segment == r->m->context_rank)
-		add_part(r, &args, &r->b->past, CAIRN_ATTN_ALL, op->layer);
+	if (!op->window) {
+		add_part(r, &args, &keys->all, NULL, call == OWN ? CAIRN_ATTN_CAUSAL : CAIRN_ATTN_ALL,
+			 op->layer);
+		return args;
+	}
+	args.q_pos = r->b->mine.positions;
+	for (int i = 0; i < CAIRN_RING_RUNS; i++)
+		add_part(r, &args, &keys->run[i], keys->run[i].pos0, CAIRN_ATTN_CAUSAL, op->layer);
 	return args;
 }
 
-/* Attends to the keys of a segment, and counts the state. */
-static int attend(const struct ring *r, const struct cairn_graph_op *op, int32_t segment, int32_t *states)
+/* Attends to the keys of a call, and counts the state. */
+static int attend(struct ring *r, const struct cairn_graph_op *op, int call, int32_t *states)
 {
-	const struct cairn_attn_bsr_args args = step_attn(r, op, segment, *states);
+	const struct cairn_attn_bsr_args args = describe(r, op, call, *states);
 
 	if (op->kind == CAIRN_OP_MLA || !args.num_parts)
 		return 0;
 	++*states;
+	r->has_plan[call] = 1;
+	r->plan_window[call] = op->window;
 	return CAIRN_TABLE(r->m->impl, attn_bsr, &args, r->rows.stream);
 }
 
@@ -247,22 +270,16 @@ static int merge(const struct ring *r, const struct cairn_graph_op *op, int32_t 
 
 static int run_attn(struct ring *r, const struct cairn_graph_op *op)
 {
-	const int32_t rank = r->m->context_rank, ranks = r->m->context_ranks;
+	const struct cairn_batch_ring *b = r->b;
 	int32_t states = 0;
 
-	CAIRN_TRY(move_pages(r, op->layer, rank, 0, 1));
-	for (int32_t t = 0; t < ranks; t++) {
-		const int32_t segment = (rank - t + ranks) % ranks;
-
-		if (t) {
-			CAIRN_TRY(await_arrival(r));
-			CAIRN_TRY(move_pages(r, op->layer, segment, t, 0));
-		}
-		if (t < ranks - 1)
-			CAIRN_TRY(start_sending(r, t));
-		CAIRN_TRY(attend(r, op, segment, &states));
-	}
-	if (!r->b->mine.num_rows)
+	CAIRN_TRY(move_keys(r, op->layer, b->own_pages, b->own_slots, b->num_own));
+	CAIRN_TRY(start_sending(r));
+	CAIRN_TRY(attend(r, op, OWN, &states));
+	CAIRN_TRY(await_arrival(r));
+	CAIRN_TRY(move_keys(r, op->layer, b->arrived_slots, b->arrived_pages, b->num_arrived));
+	CAIRN_TRY(attend(r, op, OTHERS, &states));
+	if (!b->mine.num_rows)
 		return 0;
 	return op->kind == CAIRN_OP_MLA ? forward_run_op(&r->rows, op) : merge(r, op, states);
 }
@@ -343,12 +360,12 @@ static void begin(struct ring *r, struct cairn_scratch *s, const struct cairn_kv
 
 static int ask_attn(struct ring *r, const struct cairn_graph_op *op)
 {
-	for (int32_t s = 0; r->m->impl->attn_bsr_workspace && s < r->m->context_ranks; s++) {
-		const struct cairn_attn_bsr_args args = step_attn(r, op, s, 0);
+	for (int call = OWN; r->m->impl->attn_bsr_workspace && call < CALLS; call++) {
+		const struct cairn_attn_bsr_args args = describe(r, op, call, 0);
 		size_t bytes = 0;
 
 		if (args.num_parts)
-			CAIRN_TRY(forward_ask_into(&r->rows, &r->rows.attn_bytes,
+			CAIRN_TRY(forward_ask_into(&r->rows, &r->attn_bytes[call],
 						   r->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
 						   "attn_bsr_workspace"));
 	}
@@ -369,7 +386,7 @@ int forward_ring_reserve(struct cairn_scratch *s, const struct cairn_kv_store *k
 {
 	const struct cairn_impl *impl = s->model->impl;
 	const struct cairn_op_graph *g = s->model->graph;
-	const size_t rows = (size_t)b->ring->mine.num_rows * (size_t)s->model->context_ranks;
+	const size_t rows = (size_t)b->ring->mine.num_rows * CALLS;
 	size_t lane;
 	struct ring r;
 
@@ -379,10 +396,11 @@ int forward_ring_reserve(struct cairn_scratch *s, const struct cairn_kv_store *k
 	lane = r.rows.workspace_bytes > r.head.workspace_bytes ? r.rows.workspace_bytes :
 	       r.head.workspace_bytes;
 	CAIRN_TRY(forward_reserve(impl, &s->lane[0], lane, stream, moved));
-	CAIRN_TRY(forward_reserve(impl, &s->attn[0], r.rows.attn_bytes, stream, moved));
+	for (int call = OWN; call < CALLS; call++)
+		CAIRN_TRY(forward_reserve(impl, &s->attn[call], r.attn_bytes[call], stream, moved));
 	CAIRN_TRY(forward_reserve(impl, &s->moe, r.rows.moe_bytes, stream, moved));
-	CAIRN_TRY(forward_reserve(impl, &s->ring->slots, 2 * (size_t)b->ring->most_pages *
-				  (size_t)page_bytes(&r), stream, moved));
+	CAIRN_TRY(forward_reserve(impl, &s->ring->slots, (size_t)s->model->context_ranks *
+				  (size_t)b->ring->most_pages * (size_t)page_bytes(&r), stream, moved));
 	if (cairn_model_is_latent(s->model))
 		return 0;
 	CAIRN_TRY(forward_reserve(impl, &s->ring->states, rows *

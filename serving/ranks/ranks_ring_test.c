@@ -208,6 +208,7 @@ static const int32_t sixteen[24] = {
 
 MUTANT(mask_by_local_position, attn_bsr, a.q_pos = from_0, )
 MUTANT(mask_lost, attn_bsr, a.part[0].mask_mode = CAIRN_ATTN_ALL, )
+MUTANT(others_masked, attn_bsr, a.part[0].mask_mode = CAIRN_ATTN_CAUSAL, )
 MUTANT(last_part_lost, attn_bsr, if (a.num_parts > 1) a.num_parts--, )
 MUTANT(first_part_lost, attn_bsr, if (a.num_parts > 1) a.part[0] = a.part[--a.num_parts], )
 MUTANT(keys_from_0, attn_bsr, a.part[0].kv_pos0 = NULL, )
@@ -259,18 +260,49 @@ static void lost(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "pass 1: send_recv: rank 1 has ended: signal 9 (Killed)");
 }
 
+/* Streams that advance in orders of their own, as far as waits allow, give the same bits. */
+static void late(struct cairn_test *t)
+{
+	static const struct shared in_time = { RING(3), .close = 0.001f, .max_rows = 25 };
+	struct shared s = in_time;
+	struct scored right, got;
+	int32_t tokens[NUM];
+	char dir[PATH_MAX];
+
+	if (!cairn_beside("late_plugin.so", dir, sizeof(dir))) {
+		cairn_skip(t, "late_plugin.so is not next to the program");
+		return;
+	}
+	if (write_model(t, &s, dir))
+		return;
+	write_prompt(tokens);
+	EXPECT(t, score_shared(t, &s, dir, tokens, NULL, &right) == 0);
+	s.late = 1;
+	if (!EXPECT(t, score_shared(t, &s, dir, tokens, NULL, &got) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	EXPECT(t, same(&right, &got));
+}
+
 #define M(name)	{ #name, name }
 
 static void mutants(struct cairn_test *t)
 {
 	static const struct shared s = { RING(3), .close = 0.001f, .max_rows = 25 };
 	static const struct mutant all[] = {
-		M(mask_by_local_position), M(mask_lost), M(last_part_lost), M(first_part_lost),
-		M(keys_from_0), M(lse_in_base_2), M(empty_step_counts), M(merge_without_weights),
-		M(last_step_lost), M(first_step_alone), M(old_buffer), M(wrong_way), M(half_sent),
-		M(arrival_not_stored), M(values_left_behind), M(first_page_left_behind), M(rows_in_order),
-		M(piece_beside),
+		M(mask_by_local_position), M(mask_lost), M(others_masked), M(lse_in_base_2),
+		M(empty_step_counts), M(merge_without_weights), M(last_step_lost), M(first_step_alone),
+		M(old_buffer), M(wrong_way), M(half_sent), M(arrival_not_stored), M(values_left_behind),
+		M(first_page_left_behind), M(rows_in_order), M(piece_beside),
 	};
+
+	run_mutants(t, &s, all, ARRAY_SIZE(all));
+}
+
+/* Windows need positions, so each run of keys is a part. */
+static void mutants_of_windows(struct cairn_test *t)
+{
+	static const struct shared s = { .name = "gemma2_tiny", RING(3), .close = 0.05f, .max_rows = 25 };
+	static const struct mutant all[] = { M(last_part_lost), M(first_part_lost), M(keys_from_0) };
 
 	run_mutants(t, &s, all, ARRAY_SIZE(all));
 }
@@ -353,8 +385,10 @@ static void mutants_of_latents(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "rings", rings }, { "latents", latents }, { "with_tensors", with_tensors }, { "pages", pages },
-	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "mutants", mutants },
-	{ "mutants_of_sinks", mutants_of_sinks }, { "mutants_of_both", mutants_of_both },
+	{ "chosen", chosen }, { "refused", refused }, { "lost", lost }, { "late", late },
+	{ "mutants", mutants },
+	{ "mutants_of_windows", mutants_of_windows }, { "mutants_of_sinks", mutants_of_sinks },
+	{ "mutants_of_both", mutants_of_both },
 	{ "mutants_of_pages", mutants_of_pages }, { "mutants_of_latents", mutants_of_latents },
 };
 

@@ -139,11 +139,14 @@ struct cairn_batch {
 	void *on_layer_ctx;
 };
 
-/* Keys in whole or last pages for each request of a batch, as a part of attn_bsr.h has them. */
+/* Keys in pages for each request of a batch, as a part of attn_bsr.h has them. */
 struct cairn_ring_keys {
-	const int32_t *indptr, *pages, *last_len, *pos0;
+	const int32_t *indptr, *pages, *last_len;
+	const int32_t *pos0;		/* positions of the first keys; NULL: positions are not consecutive */
 	int32_t max_keys;		/* 0: no row sees any */
 };
+
+#define CAIRN_RING_RUNS	3
 
 /*
  * A pass whose rows the ranks of a ring share out (serving/ranks/ranks_ring.c). The new keys of a request are
@@ -152,19 +155,26 @@ struct cairn_ring_keys {
  */
 struct cairn_batch_ring {
 	/*
-	 * The rows of this rank. Each request of the pass is two requests here, one for each piece. Their
-	 * pages are those of the piece or, with latent attention, all up to its end.
+	 * The rows of this rank. Each request of the pass is two requests here, one for each piece, the later
+	 * one first. Their pages are those of the piece or, with latent attention, all up to its end.
 	 */
 	struct cairn_batch mine;
 	const int32_t *rows;		/* [mine.num_rows]: rows of the pass */
-	struct cairn_ring_keys past;	/* whole pages that the pass found, for the requests of `mine` */
-	struct cairn_ring_segment {	/* what rank r computes */
-		struct cairn_ring_keys keys[2];	/* its pieces, for the requests of `mine` that see them */
-		const int32_t *pages;	/* [num_pages] of all its pieces */
-		int32_t num_pages;
-	} segment[CAIRN_COMM_MAX_RANKS];
-	const int32_t *slots;		/* [most_pages]: ~0, ~1, ... */
-	int32_t most_pages;		/* of a segment */
+	/*
+	 * The keys that the requests of `mine` see: those that this rank has at first, and those that other
+	 * ranks compute. All keys of `own` end with the request's last row.
+	 */
+	struct cairn_ring_call {
+		struct cairn_ring_keys run[CAIRN_RING_RUNS];	/* keys of consecutive positions */
+		struct cairn_ring_keys all;			/* the keys of all runs, in order */
+	} own, others;
+	/*
+	 * Pages whose keys this rank computes; the slots of the keys of all other ranks, most_pages for each,
+	 * in the order of their arrival, and the pages that they are for.
+	 */
+	const int32_t *own_pages, *own_slots, *arrived_slots, *arrived_pages;
+	int32_t num_own, num_arrived;
+	int32_t most_pages;		/* of any rank */
 	/* Rows of `mine` whose logits are wanted, [most_wanted], and where they are once gathered. */
 	const int32_t *wanted, *logit_rows;
 	int32_t most_wanted;
