@@ -308,7 +308,7 @@ static void catchers_are_cases(struct cairn_test *t)
 static void sanitized_cases_exist(struct cairn_test *t)
 {
 	const struct cairn_options all = { 0 };
-	char name[192];
+	char name[224];
 	int num = 0;
 
 	for (const struct cairn_family *const *f = cairn_families(); *f; f++)
