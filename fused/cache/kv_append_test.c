@@ -203,13 +203,13 @@ static int allowed(void *shape, int room)
 		s->v_stride = s->k_stride;
 	s->k_stride = strides[s->k_stride];
 	s->v_stride = strides[s->v_stride];
-	return s->batch * pages * s->page * row <= room * 300000 &&
+	return s->batch * pages * s->page * row <= room * 1000000 &&
 	       (int64_t)s->batch * s->qo * row <= room * 100000;
 }
 
 static const struct cairn_draw draws = {
 	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
-	.allowed = allowed, .many = 3900,
+	.allowed = allowed, .many = 2800,
 };
 
 static void shape_at(int index, struct shape *s)

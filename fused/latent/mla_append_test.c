@@ -240,13 +240,13 @@ static int allowed(void *shape, int room)
 		s->rank = 512;
 		s->rope = 64;
 	}
-	return listed * s->page * (s->rank + s->rope) <= room * 500000 &&
+	return listed * s->page * (s->rank + s->rope) <= room * 1500000 &&
 	       (int64_t)s->batch * s->qo * s->heads * (s->nope + s->rope) <= room * 300000;
 }
 
 static const struct cairn_draw draws = {
 	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
-	.allowed = allowed, .many = 4300,
+	.allowed = allowed, .many = 3000,
 };
 
 static void shape_at(int index, struct shape *s)

@@ -309,6 +309,10 @@ static void setup(struct cairn_op *op)
 		top_k[i] = mixed ? ks[cairn_op_range(op, 0, 8)] : set->top_k;
 		top_p[i] = mixed ? ps[cairn_op_range(op, 0, 6)] : set->top_p;
 		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
+		if (mixed && op->case_index >= NUM_CASES && cairn_op_range(op, 0, 1)) {
+			top_k[i] = (1 << cairn_op_range(op, 0, 12)) + (int32_t)cairn_op_range(op, -1, 1);
+			top_p[i] = (float)cairn_op_range(op, 1, 1000) / 1000;
+		}
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
 		if (s.dist == FIRST) {

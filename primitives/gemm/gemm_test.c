@@ -9,8 +9,8 @@
  * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
  * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
  * sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_* combine sizes
- * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. The last case has
- * more tiles than a device has SMs, in two directions.
+ * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. The last two cases
+ * have more tiles than a device has SMs, in two directions.
  */
 #include <math.h>
 #include <stdio.h>
@@ -156,7 +156,7 @@ static int has_variant(const struct shape *s, int v)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 1)
+#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 2)
 #define NUM_ENDS	112
 #define NUM_LONG	60
 
@@ -231,7 +231,9 @@ static int find_row(int i, struct row *r)
 	count += cairn_pairs_count(&longs);
 	if (i == count)
 		*r = (struct row){ SHAPE(129, 8705, 8), CAIRN_BF16, CAIRN_F32, .bias = 1, .ends = 1 };
-	return count + 1;
+	if (i == count + 1)
+		*r = (struct row){ SHAPE(257, 4097, 8), CAIRN_F16, CAIRN_F32, .bias = 1, .ends = 1 };
+	return count + 2;
 }
 
 static void describe(int i, struct cairn_case *c)
