@@ -185,7 +185,7 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
 				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
-				 s->dtype == CAIRN_F16 ? 58000.0 / (s->ranks + 1) : 0x1p56 };
+				 s->dtype == CAIRN_F16 ? 58000.0 / (s->ranks + 1) : 0x1p53 };
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		double size = sizes[cairn_op_range(op, 0, 4)];

@@ -198,7 +198,7 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
 				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
-				 s->dtype == CAIRN_F16 ? 29000 : 0x1p56 };
+				 s->dtype == CAIRN_F16 ? 29000 : s->residual ? 0x1p55 : 0x1p56 };
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		double size = sizes[cairn_op_range(op, 0, 4)];
