@@ -443,7 +443,9 @@ static void setup(struct cairn_op *op)
 		scale[i] = some_scale(op, &plan) * (i % 5 == 3 ? -1 : 1);
 	for (int64_t i = 0; i < scales && op->case_index >= FIRST_PAIR; i++)
 		if (op->kind == CAIRN_KIND_NORMAL || op->kind == CAIRN_KIND_POISON)
-			scale[i] *= some_factor(op, (int)(i + op->case_index) % 4, v.out_dtype);
+			/* above EXACT_M, the product of a code and its scale must fit dtype */
+			scale[i] *= some_factor(op, (int)(i + op->case_index) % 4,
+						m > CAIRN_GEMM_FP8W_EXACT_M ? v.dtype : v.out_dtype);
 	if (op->kind == CAIRN_KIND_POISON)
 		poison(op, a, v.dtype, m, k);
 	/* the last row of a tile, whose end a later tile may find in its place */
