@@ -42,7 +42,7 @@ struct cairn_unit {
 };
 
 struct cairn_case {
-	char name[96];		/* lower case, digits and _; never changes once published */
+	char name[128];		/* lower case, digits and _; never changes once published */
 	unsigned kinds;		/* CAIRN_KIND_BIT()s; 0: only NORMAL */
 	int bench;		/* also a row of `cairn bench`, with kind NORMAL */
 	int device_only;	/* too large for host implementations */
@@ -100,6 +100,8 @@ struct cairn_company {
 	size_t in[4], out[4];
 };
 
+struct cairn_draw;
+
 /* What the last rank does in a case of trouble, while the others call; they must fail as ranks.h says. */
 enum cairn_trouble {
 	CAIRN_TROUBLE_NONE,
@@ -140,6 +142,11 @@ struct cairn_family {
 	int refuses_small_workspace;
 	/* returns whether the workspace is zeroed for these arguments; NULL: for all */
 	int (*zeroed_if)(const void *args);
+	/*
+	 * The shapes from which cases are drawn (draw.h); NULL: none are. Their indexes follow num_cases,
+	 * and describe() and setup() take them too.
+	 */
+	const struct cairn_draw *draw;
 	void (*describe)(int case_index, struct cairn_case *c);
 	void (*setup)(struct cairn_op *op);
 	/* the reference; exact[k] is the k-th output in declaration order */

@@ -12,7 +12,7 @@
 
 static int is_selected(const struct cairn_options *opt, const struct cairn_family *f, int i)
 {
-	char name[192];
+	char name[224];
 
 	snprintf(name, sizeof(name), "%s.%s.%s", f->stage, f->name, f->measures[i].name);
 	return cairn_glob_match(opt, f, name);

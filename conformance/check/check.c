@@ -71,13 +71,35 @@ static int plan_selection(struct cairn_check_run *r, struct cairn_check_group *g
 {
 	const struct cairn_family *f = g->work.f;
 	int threads = cairn_get_threads(), planned = -1;
+	/* all seeds of --repeat have the same cases, unless --shard divides them otherwise */
+	int one_seed = g->work.num_cases < r->opt->repeat ? 1 : g->work.num_cases / r->opt->repeat;
 
 	g->work.takes = g->takes = malloc((size_t)g->work.num_cases);
 	cairn_set_threads(1);
 	if (g->takes)
-		planned = cairn_sanitize_plan(r->opt, f, g->takes, g->work.num_cases);
+		planned = cairn_sanitize_plan(r->opt, f, g->takes, one_seed);
+	for (int i = one_seed; planned >= 0 && i < g->work.num_cases; i++)
+		g->takes[i] = g->takes[i % one_seed];
 	cairn_set_threads(threads);
 	return planned < 0 ? cairn_error(ENOMEM, "--sanitize: no memory for family %s", f->name) : 0;
+}
+
+/*
+ * Selects the cases once for each seed of --repeat, so that each seed draws its own. For an operation that no
+ * table has, none are drawn.
+ */
+static int collect_cases(struct cairn_check_run *r, const struct cairn_family *f, struct collect *c)
+{
+	struct cairn_options one = *r->opt;
+	int has_op = 0;
+
+	for (int k = 0; f->num_cases && k < r->opt->num_impls; k++)
+		has_op |= cairn_check_has_op(&r->impls[k], f);
+	if (!has_op)
+		one.drawn = 0;
+	for (int i = 0; i < r->opt->repeat; i++, one.seed++)
+		CAIRN_TRY(cairn_each(&one, f, collect_one, c));
+	return 0;
 }
 
 /* Adds family f with its selected cases, costly ones first; adds nothing if no case is selected. */
@@ -93,7 +115,7 @@ static int add_group(struct cairn_check_run *r, const struct cairn_family *f, in
 		return cairn_error(ENOMEM, "family %s is one more than the %d that a run may have", f->name,
 				   CAIRN_MAX_FAMILIES);
 	w = &g->work;
-	CAIRN_TRY(cairn_each(r->opt, f, collect_one, &c));
+	CAIRN_TRY(collect_cases(r, f, &c));
 	if (!w->num_cases) {
 		free(g);
 		return 0;
@@ -134,7 +156,7 @@ static void free_group(struct cairn_check_group *g)
 
 static int items_left(const struct cairn_check_group *g)
 {
-	int left = cairn_check_items(&g->work) - atomic_load(&g->work.counter->next), alive = 0;
+	int left = g->work.num_cases - atomic_load(&g->work.counter->next), alive = 0;
 
 	for (int k = 0; k < g->work.num_impls; k++)
 		alive |= !atomic_load(&g->work.counter->dead[k]);
@@ -152,7 +174,7 @@ static double worth(const struct cairn_check_group *g)
 
 	if (!left || (g->running && (left <= g->running || g->work.f->one_process)))
 		return 0;
-	seconds *= (double)left / cairn_check_items(&g->work) / (g->running + 1);
+	seconds *= (double)left / g->work.num_cases / (g->running + 1);
 	return g->running && seconds < 1 ? 0 : seconds;
 }
 

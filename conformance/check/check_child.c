@@ -189,7 +189,7 @@ static long long memory_of(const struct cairn_op *op)
 static int one_case(struct child *c, int item, int first)
 {
 	const struct cairn_check_work *w = c->w;
-	int at = w->order[item % w->num_cases];
+	int at = w->order[item];
 	const struct cairn_selected *s = &w->cases[at];
 	struct cairn_expected expected = { 0 };
 	struct cairn_op op = { 0 };
@@ -283,11 +283,11 @@ static int run_family(struct child *c)
 
 	start_tables(c);
 	item = w->resume_item >= 0 ? w->resume_item : atomic_fetch_add(&w->counter->next, 1);
-	for (; item < cairn_check_items(w) && going_on; item = atomic_fetch_add(&w->counter->next, 1)) {
-		int at = w->order[item % w->num_cases];
+	for (; item < w->num_cases && going_on; item = atomic_fetch_add(&w->counter->next, 1)) {
+		int at = w->order[item];
 
 		fprintf(c->out, "T %d\n", item);
-		c->seed = cairn_check_seed(w, item);
+		c->seed = w->cases[at].seed;
 		if (w->cases[at].what == CAIRN_SEL_UNIT) {
 			for (int k = first; k < w->num_impls; k++)
 				if (!atomic_load(&w->counter->dead[k]))

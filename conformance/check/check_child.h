@@ -61,26 +61,12 @@ struct cairn_check_work {
 	const struct cairn_selected *cases;	/* [num_cases] */
 	int num_cases;
 	const uint8_t *takes;		/* --sanitize: 1 for each case that runs; else NULL */
-	const int *order;		/* [num_cases] */
+	const int *order;		/* [num_cases]: item i, in the counter's order, is case order[i] */
 	struct cairn_check_counter *counter;
 	struct cairn_check_shared *shared;
 	int slot;			/* index of the process in claims[] and next[] */
 	int resume_item, resume_impl;	/* continues with this item and table; item -1: takes the next item */
 };
-
-/*
- * Returns the number of items of a family. Item i, in the counter's order, is case order[i % num_cases] with
- * seed opt->seed + i / num_cases.
- */
-static inline int cairn_check_items(const struct cairn_check_work *w)
-{
-	return w->num_cases * w->opt->repeat;
-}
-
-static inline uint64_t cairn_check_seed(const struct cairn_check_work *w, int item)
-{
-	return w->opt->seed + (uint64_t)(item / w->num_cases);
-}
 
 /*
  * Returns whether a process of this family may run cases of other families that may, too. Units may leave

@@ -19,7 +19,7 @@ int cairn_check_family_open(struct cairn_check_family *r, const struct cairn_opt
 	r->order = order;
 	r->num_cases = num_cases;
 	r->num_rows = num_rows;
-	r->expected = num_cases * opt->repeat;
+	r->expected = num_cases;
 	for (int k = 0; k < num_rows; k++) {
 		struct cairn_check_row *w = &r->rows[k];
 
@@ -60,8 +60,8 @@ void cairn_check_result(struct cairn_check_family *r, int row, struct cairn_chec
 		return;
 	}
 	w->seen[result->item] = 1;
-	result->at = r->order[result->item % r->num_cases];
-	result->seed = r->opt->seed + (uint64_t)(result->item / r->num_cases);
+	result->at = r->order[result->item];
+	result->seed = r->cases[result->at].seed;
 	w->results[w->num_results++] = *result;
 }
 

@@ -37,7 +37,7 @@ struct cairn_check_family {
 	const struct cairn_options *opt;
 	const struct cairn_family *f;
 	const struct cairn_selected *cases;
-	const int *order;		/* item i is case order[i % num_cases] */
+	const int *order;		/* item i is case order[i] */
 	int num_cases;
 	struct cairn_check_row rows[CAIRN_MAX_IMPLS];
 	int num_rows, expected;		/* results of each row */
@@ -66,7 +66,7 @@ struct cairn_check_sink {
 	int not_run;			/* how many of sum.failed have not run */
 	struct cairn_slow {
 		double seconds;
-		char name[224];		/* table:stage.family.case.kind */
+		char name[256];		/* table:stage.family.case.kind */
 	} *slow;			/* [opt->slowest], the slowest first */
 };
 

@@ -25,6 +25,7 @@ static void one_line_and_two(struct cairn_test *t)
 		{ { "check", "--seed", "x" }, "--seed: 'x'" },
 		{ { "check", "--seed", "-1" }, "--seed: '-1'" },
 		{ { "check", "--repeat", "0" }, "--repeat: '0'" },
+		{ { "check", "--drawn", "some" }, "--drawn: 'some'" },
 		{ { "check", "--repeat", "99999999999999999999" }, "--repeat:" },
 		{ { "check", "--impl", "gpu" }, "'gpu'" },
 		{ { "check", "--impl", "./none.so" }, "./none.so" },

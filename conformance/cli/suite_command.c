@@ -124,13 +124,14 @@ static int have_gpu(void)
 }
 
 enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS, O_WAIVERS, O_SANITIZE,
-	O_ONCE, O_JUNIT, O_JOBS, O_SHARD, O_SLOWEST, O_VERBOSE, O_HELP };
+	O_ONCE, O_JUNIT, O_JOBS, O_SHARD, O_SLOWEST, O_VERBOSE, O_DRAWN, O_HELP };
 
 #define BIT(o)	(1u << ((o) - O_IMPL))
 
 static const struct option suite_options[] = {
 	{ "impl", required_argument, NULL, O_IMPL }, { "seed", required_argument, NULL, O_SEED },
-	{ "repeat", required_argument, NULL, O_REPEAT }, { "device", required_argument, NULL, O_DEVICE },
+	{ "repeat", required_argument, NULL, O_REPEAT }, { "drawn", required_argument, NULL, O_DRAWN },
+	{ "device", required_argument, NULL, O_DEVICE },
 	{ "json", required_argument, NULL, O_JSON }, { "skip", required_argument, NULL, O_SKIP },
 	{ "mutants", optional_argument, NULL, O_MUTANTS },
 	{ "mustpass", required_argument, NULL, O_MUSTPASS },
@@ -149,7 +150,7 @@ static unsigned int taken_by(const char *form)
 		const char *form;
 		unsigned int takes;
 	} forms[] = {
-		{ "list", BIT(O_SKIP) },
+		{ "list", BIT(O_SKIP) | BIT(O_SEED) | BIT(O_DRAWN) },
 		{ "check --mutants", BIT(O_MUTANTS) | BIT(O_SEED) | BIT(O_SKIP) | BIT(O_JOBS) |
 			BIT(O_VERBOSE) },
 		{ "check", ~BIT(O_ONCE) },
@@ -177,7 +178,10 @@ static const struct {
 	{ O_SEED,
 	  "  --seed N          of all random inputs (1)\n" },
 	{ O_REPEAT,
-	  "  --repeat N        check each case with N seeds (1)\n" },
+	  "  --repeat N        check each case with N seeds (1); each seed draws its own cases\n" },
+	{ O_DRAWN,
+	  "  --drawn N         draw N cases at random for each operation (two for built-in tables,\n"
+	  "                    hundreds to thousands if a table is a plug-in, list: none)\n" },
 	{ O_DEVICE,
 	  "  --device N|NAME   CUDA device (0); or an RDMA device, mlx5_0, instead of the NIC model:\n"
 	  "                    names what this machine lacks for it, or uses it; both may be given\n" },
@@ -256,6 +260,15 @@ static int print_help(const char *cmd, const char *what)
 	return 0;
 }
 
+static int has_plugin(const struct cairn_options *opt)
+{
+	int has = 0;
+
+	for (int k = 0; k < opt->num_impls; k++)
+		has |= strchr(opt->impls[k], '/') != NULL;
+	return has;
+}
+
 /* Reads the options of a command of the suite into *opt and runs it. Returns its exit status. */
 static int run_suite(const char *cmd, int argc, char **argv, struct cairn_options *opt)
 {
@@ -282,6 +295,9 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 			break;
 		case O_REPEAT:
 			opt->repeat = (int)number(cmd, "repeat", optarg, 1, 1000000);
+			break;
+		case O_DRAWN:
+			opt->drawn = (int)number(cmd, "drawn", optarg, 0, 100000);
 			break;
 		case O_DEVICE:
 			opt->device_text = optarg;
@@ -362,6 +378,8 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 	}
 	if (given & BIT(O_MUTANTS))
 		return cairn_cmd_mutants(opt);
+	if (!(given & BIT(O_DRAWN)) && !opt->sanitize)
+		opt->drawn = has_plugin(opt) ? CAIRN_DRAWN_MANY : CAIRN_DRAWN_FEW;
 	if (!opt->num_impls) {
 		opt->impls[opt->num_impls++] = "cpu";
 		opt->impls[opt->num_impls++] = "cuda";

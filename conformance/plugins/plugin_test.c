@@ -27,7 +27,7 @@ static int plugin(struct cairn_test *t, const char *name, char *path, size_t len
 
 static int check(const char *path, const char *glob, char *out, size_t len)
 {
-	char *argv[] = { "cairn", "check", "--impl", (char *)path, (char *)glob, NULL };
+	char *argv[] = { "cairn", "check", "--impl", (char *)path, "--drawn", "0", (char *)glob, NULL };
 
 	return cairn_spawn(argv, out, len);
 }
@@ -35,8 +35,8 @@ static int check(const char *path, const char *glob, char *out, size_t len)
 /* The same, with a list of must-pass cases. */
 static int check_listed(const char *path, const char *list, const char *glob, char *out, size_t len)
 {
-	char *argv[] = { "cairn", "check", "--impl", (char *)path, "--mustpass", (char *)list, (char *)glob,
-			 NULL };
+	char *argv[] = { "cairn", "check", "--impl", (char *)path, "--drawn", "0", "--mustpass", (char *)list,
+			 (char *)glob, NULL };
 
 	return cairn_spawn(argv, out, len);
 }
@@ -152,7 +152,7 @@ static void misbehaviour_costs_one_family(struct cairn_test *t)
 	if (!plugin(t, "bad", path, sizeof(path)))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-		char *argv[] = { "cairn", "check", "--impl", path, "primitives.embedding",
+		char *argv[] = { "cairn", "check", "--impl", path, "--drawn", "0", "primitives.embedding",
 			"primitives.silu_mul.rows*", NULL };
 
 		setenv("CAIRN_BAD_PLUGIN", rows[i].how, 1);

@@ -13,7 +13,7 @@
 #define DIM	128
 #define N	(ROWS * DIM)
 
-enum { NEAREST, TWICE, CUT_OFF, DOWN, FACTOR_OF_A_ROW, FACTOR_CUT_OFF };
+enum { NEAREST, TWICE, CUT_OFF, DOWN, FACTOR_OF_A_ROW, FACTOR_CUT_OFF, EQUAL_ROWS_CUT_OFF };
 
 static double rounded_to(int dtype, double v)
 {
@@ -60,6 +60,8 @@ static int judged(struct cairn_test *t, int dtype, int how, double size)
 			x = v * rounded_to(dtype, factor) / factor;
 		if (how == FACTOR_CUT_OFF)
 			x = v * cut_off(dtype, factor) / factor;
+		if (how == EQUAL_ROWS_CUT_OFF)
+			x = cut_off(dtype, v = i < DIM ? v : val[i % DIM]);
 		if (how == CUT_OFF || how == DOWN)
 			x = how == DOWN ? down(dtype, v) : cut_off(dtype, v);
 		val[i] = v;
@@ -98,11 +100,12 @@ static void truncation_fails(struct cairn_test *t)
 	}
 }
 
-/* Outputs with few elements, and values near the subnormals, must not be judged. */
+/* Outputs with few elements, with equal rows, and values near the subnormals must not be judged. */
 static void little_is_not_judged(struct cairn_test *t)
 {
 	EXPECT(t, !judged(t, CAIRN_F16, CUT_OFF, 0x1p-14));
 	EXPECT(t, !judged(t, CAIRN_BF16, CUT_OFF, 0x1p-110));
+	EXPECT(t, !judged(t, CAIRN_BF16, EQUAL_ROWS_CUT_OFF, 1));
 }
 
 /* ---- the size of errors, and what rows share of it (bias.c) ---- */

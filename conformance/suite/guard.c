@@ -15,7 +15,7 @@
 #define PAGE		((size_t)4096)
 #define CANARY		PAGE		/* at least that much memory next to the data */
 #define HUGE		((size_t)32 << 20)
-#define MAX_GUARDS	128
+#define MAX_GUARDS	256
 #define TILE		((size_t)2 << 20)	/* a huge page, which all idle elements of a guard share */
 #define STEPS		12	/* in which held data becomes accessible */
 

@@ -13,6 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/suite/draw.h"
 #include "conformance/suite/families.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/runner.h"
@@ -29,7 +30,7 @@ struct hunted {
 	size_t word_len;
 	int judged;			/* cases that it passed */
 	int timed_out;
-	char caught_by[192];		/* the case that caught it, or "" */
+	char caught_by[224];		/* the case that caught it, or "" */
 };
 
 /* A part of a family's mutants. */
@@ -41,7 +42,7 @@ struct hunt {
 	int num;
 	struct cairn_child child;
 	int running, under_way;		/* under_way: the mutant that a case is judging, or -1 */
-	char case_name[192];
+	char case_name[224];
 
 	/* in the child */
 	FILE *out;
@@ -184,6 +185,14 @@ static void hunt_child(FILE *out, void *arg)
 		exit(3);
 	if (cairn_each(&all, h->f, collect_case, &cases))
 		exit(3);
+	all.num_globs = 1;
+	for (int i = 0; i < h->num; i++) {	/* a drawn case that --mutants=FILE names */
+		char *likely = (char *)(uintptr_t)h->mutants[i]->likely;
+
+		all.globs = &likely;
+		if (likely && cairn_draw_named(likely) >= 0 && cairn_each(&all, h->f, collect_case, &cases))
+			exit(3);
+	}
 	qsort(cases.list, (size_t)cases.num, sizeof(*cases.list), by_cost);
 	for (h->likely = 1; h->likely >= 0; h->likely--)
 		for (int i = 0; i < cases.num && left; i++)

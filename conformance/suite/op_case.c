@@ -2,7 +2,7 @@
 /* op_case - calls an operation with the arguments of a case, several times, and judges the results */
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/guard.h"
-#include "conformance/suite/large.h"
+#include "conformance/device/large.h"
 #include "conformance/suite/op_side.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"

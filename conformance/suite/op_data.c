@@ -7,7 +7,7 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "conformance/suite/large.h"
+#include "conformance/device/large.h"
 #include "conformance/suite/place.h"
 #include "conformance/suite/ranks.h"
 #include "conformance/suite/random.h"

@@ -24,6 +24,8 @@
 #define CAIRN_SANITIZE_CASES	24	/* --sanitize without a number */
 #define CAIRN_MAX_IMPLS		8
 #define CAIRN_MAX_SKIPS		32
+#define CAIRN_DRAWN_FEW		(-1)
+#define CAIRN_DRAWN_MANY	(-2)
 
 struct cairn_options {
 	const char *impls[CAIRN_MAX_IMPLS];	/* names or paths; at least one */
@@ -34,6 +36,11 @@ struct cairn_options {
 	int num_skips;
 	uint64_t seed;
 	int repeat;
+	/*
+	 * cases that are drawn for each family (draw.h); CAIRN_DRAWN_FEW and _MANY: the family's own numbers,
+	 * for built-in tables and for plug-ins
+	 */
+	int drawn;
 	int device;
 	const char *device_text;		/* --device as given; NULL: not given */
 	int verbose;
@@ -70,11 +77,12 @@ int cairn_family_selected(const struct cairn_options *opt, const struct cairn_fa
 
 /* A selected item: a unit, a case with one kind of input, or a refused call. */
 struct cairn_selected {
-	char name[192];			/* stage.family.case.kind */
+	char name[224];			/* stage.family.case.kind */
 	struct cairn_case desc;
 	int case_index;			/* index among the cases, units or refused calls of the family */
 	enum { CAIRN_SEL_CASE, CAIRN_SEL_REJECT, CAIRN_SEL_UNIT } what;
 	enum cairn_kind kind;
+	uint64_t seed;
 };
 typedef int (*cairn_each_fn)(const struct cairn_selected *s, void *arg);
 /*

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "conformance/suite/draw.h"
 #include "conformance/suite/op_case.h"
 #include "conformance/suite/runner.h"
 
@@ -39,6 +40,53 @@ int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family 
 	return opt->num_globs == 0;
 }
 
+/* Calls fn for each kind of the case that s describes. */
+static int each_kind(const struct cairn_options *opt, const struct cairn_family *f, struct cairn_selected *s,
+		     cairn_each_fn fn, void *arg)
+{
+	int ret;
+
+	for (int kind = 0; kind < CAIRN_NUM_KINDS; kind++) {
+		if (!(s->desc.kinds & CAIRN_KIND_BIT(kind)))
+			continue;
+		s->kind = kind;
+		snprintf(s->name, sizeof(s->name), "%s.%s.%s.%s", f->stage, f->name, s->desc.name,
+			 kind_names[kind]);
+		if (cairn_glob_match(opt, f, s->name) && (ret = fn(s, arg)))
+			return ret;
+	}
+	return 0;
+}
+
+static int one_drawn(const struct cairn_options *opt, const struct cairn_family *f, int number,
+		     cairn_each_fn fn, void *arg)
+{
+	struct cairn_selected s = { .what = CAIRN_SEL_CASE, .case_index = f->num_cases + number,
+				    .seed = opt->seed };
+
+	cairn_draw_describe(f, number, &s.desc);
+	return each_kind(opt, f, &s, fn, arg);
+}
+
+/* Calls fn for the cases that the seed draws, and for those that a glob names by their numbers. */
+static int each_drawn(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn,
+		      void *arg)
+{
+	int first = cairn_draw_first(opt->seed), num = opt->drawn, ret = 0;
+
+	if (num < 0)
+		num = num == CAIRN_DRAWN_MANY ? f->draw->many : f->draw->few ? f->draw->few : 2;
+	for (int i = 0; i < opt->num_globs && !ret; i++) {
+		int number = cairn_draw_named(opt->globs[i]);
+
+		if (number >= 0 && (number < first || number >= first + num))
+			ret = one_drawn(opt, f, number, fn, arg);
+	}
+	for (int i = 0; i < num && !ret; i++)
+		ret = one_drawn(opt, f, first + i, fn, arg);
+	return ret;
+}
+
 int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, cairn_each_fn fn, void *arg)
 {
 	struct cairn_selected s;
@@ -46,7 +94,7 @@ int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, ca
 	int ret;
 
 	for (int i = 0; i < f->num_units; i++) {
-		memset(&s, 0, sizeof(s));
+		s = (struct cairn_selected){ .seed = opt->seed };
 		s.what = CAIRN_SEL_UNIT;
 		s.case_index = i;
 		snprintf(s.name, sizeof(s.name), "%s.%s.%s", f->stage, f->name, f->units[i].name);
@@ -54,28 +102,23 @@ int cairn_each(const struct cairn_options *opt, const struct cairn_family *f, ca
 			return ret;
 	}
 	for (int i = 0; i < f->num_cases; i++) {
-		memset(&s, 0, sizeof(s));
+		s = (struct cairn_selected){ .seed = opt->seed };
 		f->describe(i, &s.desc);
 		s.case_index = i;
 		s.what = CAIRN_SEL_CASE;
 		if (!s.desc.kinds)
 			s.desc.kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-		for (int kind = 0; kind < CAIRN_NUM_KINDS; kind++) {
-			if (!(s.desc.kinds & CAIRN_KIND_BIT(kind)))
-				continue;
-			s.kind = kind;
-			snprintf(s.name, sizeof(s.name), "%s.%s.%s.%s", f->stage, f->name, s.desc.name,
-				 kind_names[kind]);
-			if (cairn_glob_match(opt, f, s.name) && (ret = fn(&s, arg)))
-				return ret;
-		}
+		if ((ret = each_kind(opt, f, &s, fn, arg)))
+			return ret;
 	}
+	if (f->draw && (ret = each_drawn(opt, f, fn, arg)))
+		return ret;
 	for (int i = CAIRN_REJECT_UNKNOWN; f->num_cases; i++) {
 		int more = cairn_op_reject_name(f, i, &name);
 
 		if (more <= 0)
 			return more;
-		memset(&s, 0, sizeof(s));
+		s = (struct cairn_selected){ .seed = opt->seed };
 		s.what = CAIRN_SEL_REJECT;
 		s.case_index = i;
 		snprintf(s.name, sizeof(s.name), "%s.%s.reject_%s", f->stage, f->name, name);

@@ -10,6 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/kv_append.h"
 #include "fused/cache/paged_test.h"
@@ -172,6 +173,45 @@ static void pair_at(int i, struct shape *s)
 #define FIRST_ENDS	((int)ARRAY_SIZE(named) + NUM_GRID + NUM_LATER + NUM_PAIRS + NUM_LAST + NUM_FP8 + \
 			 NUM_FP8_PAIRS + NUM_MORE)
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 0, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 0, 5000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 70, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 512, 8),
+	/* numbers of strides, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, k_stride, 0, 0, 1, 2, 3),
+	CAIRN_DRAW_ONE_OF(struct shape, v_stride, 0, 0, 1, 2, 3),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16, F32, FP8, SCALES, FP8 | K_SCALE, FP8 | V_SCALE,
+			  SCALES | F16, SCALES | F32, SCALES | TINY, SCALES | NEAR),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, PAGED_RAGGED, PAGED_RAGGED, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_PADDED, PAGED_SPARE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PACKED, SAME),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, EXTREME),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int row = s->heads * s->dim, strides[] = { 0, row, row + 8, 3 * row };
+	const int64_t pages = (s->qo > s->kv ? s->qo : s->kv) / s->page + 1;
+
+	if (s->flags & SAME)
+		s->v_stride = s->k_stride;
+	s->k_stride = strides[s->k_stride];
+	s->v_stride = strides[s->v_stride];
+	return s->batch * pages * s->page * row <= room * 1000000 &&
+	       (int64_t)s->batch * s->qo * row <= room * 100000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2800,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 2, 4, 8, 3 }, dims[] = { 128, 64, 256, 96 };
@@ -179,6 +219,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -490,7 +534,7 @@ const struct cairn_family cairn_kv_append_family = {
 	.stage = "fused", .name = "kv_append",
 	.op = offsetof(struct cairn_impl, kv_append),
 	.args_size = sizeof(struct cairn_kv_append_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -161,6 +162,36 @@ static void ends_at(int i, struct shape *s)
 	s->copies = moves - s->outs - s->ins - s->turns;
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, layers, 1, 90, 1),
+	CAIRN_DRAW_SIZE(struct shape, page_bytes, 16, 20000, 16),
+	CAIRN_DRAW_SIZE(struct shape, copies, 0, 400, 1),
+	CAIRN_DRAW_SIZE(struct shape, outs, 0, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, ins, 0, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, turns, 0, 100, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, pads, 0, 0, 1, 2, 7),
+	CAIRN_DRAW_ONE_OF(struct shape, max_ctas, 0, 0, 1, 3, 16, 132),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, GAPS, APART, ONE_SIDE, ONE_SIDE | GAPS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, FORK),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	s->pages = 2 * s->copies + s->outs + s->ins + 1;
+	s->slots = s->outs + s->ins + 2 * s->turns + 1;
+	return s->copies + s->outs + s->ins + s->turns > 0 &&
+	       ((int64_t)s->pages + s->slots) * s->layers * s->page_bytes <= room * 600000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int32_t bytes[] = { 4096, 16, 48, 1040, 6160 }, layers[] = { 3, 1, 2, 7 };
@@ -169,6 +200,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (index < NUM_NAMED) {
 		*s = shapes[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -218,7 +253,7 @@ static void describe(int i, struct cairn_case *c)
 			 s->page_bytes, s->layers, s->copies, s->outs, s->ins);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->far = !!(s->flags & FAR);
-	if (!(s->flags & (BENCH | DEVICE | FAR)) && i < FIRST_ENDS)
+	if (!(s->flags & (BENCH | DEVICE | FAR)) && (i < FIRST_ENDS || i >= NUM_CASES))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -438,7 +473,7 @@ const struct cairn_family cairn_kv_move_family = {
 	.cost_s = 10,
 	.op = offsetof(struct cairn_impl, kv_move),
 	.args_size = sizeof(struct cairn_kv_move_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

@@ -4,7 +4,7 @@
  * rows; then two generated series, of dataflows by cluster size and of shapes, whose other dimensions rotate
  * through lists
  *
- * Include conformance/harness.h and paged_test.h first.
+ * Include conformance/harness.h, conformance/suite/draw.h and paged_test.h first.
  */
 #ifndef CAIRN_CLUSTER_ATTN_CASES_H
 #define CAIRN_CLUSTER_ATTN_CASES_H
@@ -336,12 +336,60 @@ static void pair_at(int i, struct shape *s);
 
 #include "fused/cluster_attn/cluster_attn_ends.h"
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 16, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 24, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 16, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 128),
+	CAIRN_DRAW_SIZE(struct shape, hidden, 64, 2048, 64),
+	CAIRN_DRAW_ONE_OF(struct shape, dataflow, AUTO, AUTO, TOKEN, HEAD),
+	CAIRN_DRAW_ONE_OF(struct shape, cluster, 0, 1, 2, 3, 4, 5, 7, 8, 11, 16),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, BIAS, BIAS_QKV, BIAS_OUT),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, ALIAS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, OFFCHIP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, LARGE_EPS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_PADDED, PAGED_SPARE),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	s->hq *= s->hkv;
+	if (s->dataflow == AUTO) {
+		s->cluster = 0;
+		s->flags &= ~(unsigned)OFFCHIP;
+	}
+	if (s->cluster == 16)
+		s->dim = 128;
+	return (s->dataflow != HEAD || (s->cluster & (s->cluster - 1)) == 0) &&
+	       (int64_t)s->batch * s->kv * s->hkv * s->dim <= room * 300000 &&
+	       s->hq * s->dim * s->hidden <= room * 400000 &&
+	       (int64_t)s->batch * s->kv * s->hq * s->dim <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 800,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {

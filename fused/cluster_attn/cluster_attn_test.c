@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/cluster_attn/cluster_attn_schedule.h"
@@ -460,7 +461,7 @@ const struct cairn_family cairn_cluster_attn_family = {
 	.sms_field = offsetof(struct cairn_cluster_attn_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/decode_step/decode_step_test.h"
@@ -223,6 +224,69 @@ static void mixed_at(int i, struct step_shape *s)
 		   (i / 3 % 3 == 1 ? GRAPH : 0);
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct step_shape, layers, 1, 5, 1),
+	CAIRN_DRAW_SIZE(struct step_shape, batch, 1, 8, 1),
+	CAIRN_DRAW_SIZE(struct step_shape, kv, 1, 1000, 1),
+	CAIRN_DRAW_SIZE(struct step_shape, page, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct step_shape, hidden, 64, 512, 64),
+	CAIRN_DRAW_SIZE(struct step_shape, inter, 64, 1024, 64),
+	CAIRN_DRAW_SIZE(struct step_shape, hkv, 1, 8, 1),
+	CAIRN_DRAW_SIZE(struct step_shape, hq, 1, 8, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct step_shape, dim, 64, 128),
+	CAIRN_DRAW_SIZE(struct step_shape, vocab, 8, 2000, 8),
+	CAIRN_DRAW_ONE_OF(struct step_shape, lora, 0, 64, 128),
+	CAIRN_DRAW_ONE_OF(struct step_shape, experts, 0, 0, 4, 7, 16),
+	CAIRN_DRAW_ONE_OF(struct step_shape, top, 1, 2, 3),
+	CAIRN_DRAW_ONE_OF(struct step_shape, expert_inter, 64, 128),
+	CAIRN_DRAW_ONE_OF(struct step_shape, shared, 0, 64, 128),
+	CAIRN_DRAW_ONE_OF(struct step_shape, dense, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct step_shape, scaling, 1, 1.5f),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, 0, 0, LATENT),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, BIAS, BIAS | BIAS_O),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, GAPS),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, SAMPLE),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, NORMED),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, GRAPH, PERSISTENT),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, 0, 0, ALIAS, TIED, NO_TOKENS),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct step_shape, flags, 0, 0, PAGED_PADDED, PAGED_SPARE),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct step_shape *s = shape;
+
+	s->hq *= s->hkv;
+	if (s->flags & LATENT) {
+		s->hq = s->hq % 2 ? 8 : 16;
+		s->hkv = 1;
+		s->dim = 192;
+		s->flags &= ~(unsigned)(BIAS | BIAS_O);
+	} else {
+		s->lora = 0;
+	}
+	if (!s->experts) {
+		s->top = s->expert_inter = s->shared = s->dense = 0;
+		s->scaling = 0;
+		s->flags &= ~(unsigned)NORMED;
+	}
+	return s->layers * s->hidden * (s->hq * s->dim + 3 * s->inter) <= room * 600000 &&
+	       s->hidden * s->vocab <= room * 200000 &&
+	       s->layers * s->experts * s->hidden * s->expert_inter <= room * 500000 &&
+	       (int64_t)s->layers * s->batch * (s->kv + s->page) * s->hkv * s->dim <= room * 300000 &&
+	       (int64_t)s->layers * s->batch * s->kv * s->hq * (s->flags & LATENT ? 576 : s->dim) <=
+	       room * 1500000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct step_shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 700,
+};
+
 void step_shape_at(int index, struct step_shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 14, 2 }, { 6, 1 }, { 32, 8 } };
@@ -233,6 +297,10 @@ void step_shape_at(int index, struct step_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -378,7 +446,7 @@ const struct cairn_family cairn_decode_step_family = {
 	.args_size = sizeof(struct cairn_decode_step_args),
 	.sms_field = offsetof(struct cairn_decode_step_args, sms),
 	.workspace_field = STEP_FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/cluster_mla.h"
 #include "fused/attention/base/attn_stairs.h"
@@ -237,6 +238,38 @@ static void ends_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 16, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 2000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 8, 128, 8),
+	CAIRN_DRAW_SIZE(struct shape, hidden, 64, 1024, 64),
+	CAIRN_DRAW_SIZE(struct shape, lora, 0, 512, 64),
+	CAIRN_DRAW_SIZE(struct shape, cluster, 0, 16, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, IN_PLACE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, OFFCHIP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_PADDED, PAGED_FULL),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return s->heads * (s->hidden + s->lora + 256) <= room * 8000 &&
+	       (int64_t)s->batch * s->kv * s->heads <= room * 8000 &&
+	       (int64_t)s->batch * (s->kv / s->page + 1) * s->page <= room * 1000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 500,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 8, 16, 8, 32, 8 }, hidden[] = { 64, 128, 256, 192, 64, 448, 128 };
@@ -246,6 +279,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -807,7 +844,7 @@ const struct cairn_family cairn_cluster_mla_family = {
 	.sms_field = offsetof(struct cairn_cluster_mla_args, sms),
 	.workspace_field = FIELD(workspace),
 	.zeroed_workspace = 1, .refuses_small_workspace = 1,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.company = { .rows = FIELD(kv.batch), .in = { FIELD(x) }, .out = { FIELD(out) } },

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_append.h"
 #include "fused/latent/mla_append_fp8_test.h"
@@ -211,6 +212,43 @@ static void fp8_ends_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_FP8_ENDS + NUM_FP8_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
+	CAIRN_DRAW_SIZE(struct shape, rank, 64, 1024, 64),
+	CAIRN_DRAW_SIZE(struct shape, nope, 0, 1024, 16),
+	CAIRN_DRAW_SIZE(struct shape, rope, 16, 256, 16),
+	CAIRN_DRAW_ONE_OF(struct shape, eps, 0, 0, 1e-12, 1e-3, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, FP8),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, FAR),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_HELD),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t listed = s->batch * ((int64_t)(s->qo > s->kv ? s->qo : s->kv) / s->page + 1);
+
+	if (s->flags & FP8) {
+		s->rank = 512;
+		s->rope = 64;
+	}
+	return listed * s->page * (s->rank + s->rope) <= room * 1500000 &&
+	       (int64_t)s->batch * s->qo * s->heads * (s->nope + s->rope) <= room * 300000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 3000,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 16, 3 }, rank[] = { 512, 64, 256 }, rope[] = { 64, 32, 16, 128 };
@@ -218,6 +256,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_FP8_ENDS) {
@@ -486,7 +528,7 @@ const struct cairn_family cairn_mla_append_family = {
 	.stage = "fused", .name = "mla_append",
 	.op = offsetof(struct cairn_impl, mla_append),
 	.args_size = sizeof(struct cairn_mla_append_args),
-	.num_cases = FIRST_FP8_ENDS + NUM_FP8_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = { .rows = FIELD(nnz_qo), .in = { FIELD(q), FIELD(latent) }, .out = { FIELD(q) } },
 	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .judge = judge,

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/mla_paged.h"
 #include "fused/attention/base/attn_lengths.h"
@@ -158,6 +159,43 @@ static struct cairn_pairs ends_table = {
 	.num_factors = MLA_ENDS_FACTORS, .levels = { MLA_ENDS_LEVELS }, .forbidden = mla_ends_forbidden,
 };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.25f, 0.03f),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, pair, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
+			  PAGED_HELD),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t listed = s->batch * ((int64_t)s->kv / s->page + 1);
+
+	/* EXACT has integers that stay exact up to so many keys */
+	s->pair &= s->kv <= 800;
+	s->equal &= s->pair;
+	return listed * s->page * MLA_DIM <= room * 1000000 && s->heads <= 32 &&
+	       (int64_t)s->batch * s->qo * s->heads * (s->kv + 256) <= room * 20000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 1300,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
@@ -165,6 +203,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -376,7 +418,7 @@ const struct cairn_family cairn_mla_paged_family = {
 	.sms_field = offsetof(struct cairn_mla_paged_args, sms),
 	.workspace_field = offsetof(struct cairn_mla_paged_args, workspace),
 	.first_bytes = CAIRN_MLA_PAGED_FIRST_BYTES,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

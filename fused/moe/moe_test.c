@@ -10,6 +10,7 @@
 #include <stdio.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/moe/moe_test.h"
 #include "fused/moe/moe_ends.h"
@@ -345,6 +346,51 @@ static void name_pair(char *name, size_t len, const struct moe_shape *s)
 
 #define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct moe_shape, batch, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct moe_shape, hidden, 64, 2048, 64),
+	CAIRN_DRAW_SIZE(struct moe_shape, inter, 64, 1024, 64),
+	CAIRN_DRAW_SIZE(struct moe_shape, shared, 0, 512, 64),
+	CAIRN_DRAW_SIZE(struct moe_shape, experts, 1, 256, 1),
+	CAIRN_DRAW_SIZE(struct moe_shape, top, 1, 16, 1),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, groups, 0, 0, 2, 3, 4, 8, 16, 32),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, groups_per_token, 1, 2, 3, 4, 7),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, scaling, 1, 2.5f, 0.25f),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, sms, 0, 0, 0, 1, 24),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, eps, 0, 0, 1e-12f, 1),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, FP8, FP8 | BLOCKS),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, SIGMOID, SIGMOID | BIAS, SIGMOID | BIAS | NEGATIVE),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, NORMALIZE),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, IN_PLACE),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, NO_EXPERTS),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, 0, SAME),
+	CAIRN_DRAW_ONE_OF(struct moe_shape, flags, 0, 0, NO_RESIDUAL),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct moe_shape *s = shape;
+	const int size = s->groups ? s->experts / s->groups : 0;
+
+	if (!s->groups)
+		s->groups_per_token = 0;
+	if (s->batch <= CAIRN_MOE_FEW && s->batch * s->hidden > 32768)
+		return 0;
+	return s->top <= s->experts && (!s->groups || (size >= 2 && s->experts % s->groups == 0 &&
+		s->groups_per_token <= s->groups && size * s->groups_per_token >= s->top)) &&
+	       (int64_t)s->experts * s->hidden * s->inter <= room * 700000 &&
+	       (int64_t)s->batch * s->hidden * (3 * (s->inter * s->top + s->shared) + s->experts) <=
+	       room * 10000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct moe_shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2500,
+};
+
 void moe_shape_at(int index, struct moe_shape *s)
 {
 	static const int hidden[] = { 64, 128, 256, 192, 512, 320, 1024 },
@@ -355,6 +401,10 @@ void moe_shape_at(int index, struct moe_shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -667,7 +717,7 @@ const struct cairn_family cairn_moe_family = {
 	.workspace_field = MOE_FIELD(workspace),
 	.zeroed_workspace = 1, .zeroed_if = is_few, .refuses_small_workspace = 1,
 	.first_bytes = CAIRN_MOE_FIRST_BYTES,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.may_alias = { { MOE_FIELD(out), MOE_FIELD(x) } },
 	.company = { .rows = MOE_FIELD(batch), .in = { MOE_FIELD(x) },
 		     .out = { MOE_FIELD(out), MOE_FIELD(experts) } },

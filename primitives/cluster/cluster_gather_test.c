@@ -6,6 +6,7 @@
  * do the cases ends_* for lengths at the ends of tiles (ends.h). The last cases have six calls
  * for each size and algorithm.
  */
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
@@ -223,10 +224,40 @@ static const struct { int num; void (*row)(int i, struct row *r); const char *pr
 #define NUM_CASES (NUM_EVERY + NUM_WAVES + NUM_LARGE + NUM_LATENCY + NUM_OTHERS + NUM_LOADED + NUM_PAIRS + \
 		   NUM_MANY + 3 + NUM_ENDS + NUM_LATE)
 
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, size, 1, 16, 1),
+	CAIRN_DRAW_SIZE(struct row, clusters, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct row, calls, 1, 9, 1),
+	CAIRN_DRAW_ONE_OF(struct row, rounds, 1, 1, 2, 3),
+	CAIRN_DRAW_SIZE(struct row, len, 1, 5000, 1),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, algo, CAIRN_CLUSTER_AUTO, CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT,
+			  CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE),
+	CAIRN_DRAW_ONE_OF(struct row, timed, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct row *r = shape;
+
+	return (r->algo != CAIRN_CLUSTER_TREE || cairn_cluster_is_pow2(r->size)) &&
+	       (r->size + 1) * r->len * (int)cairn_dtype_bytes(r->dtype) <= 216 * 1024 &&
+	       (int64_t)r->clusters * r->calls * r->size * r->size * r->len <= room * 100000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static const char *row_of(int i, struct row *r)
 {
 	int g = 0;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, r);
+		return "";
+	}
 	while (i >= groups[g].num)
 		i -= groups[g++].num;
 	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32 };
@@ -414,7 +445,7 @@ const struct cairn_family cairn_cluster_gather_family = {
 	.args_size = sizeof(struct cairn_cluster_gather_args),
 	.workspace_field = FIELD(workspace),
 	.timing_fields = { FIELD(cycles) },
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject, .extra = extra,
 	.cost_s = 5,
 };

@@ -6,6 +6,7 @@
  * algorithms, operators, types, lengths and numbers of clusters, calls and rounds. The cases ends_* do so for
  * lengths, and rows of softmax states, at the ends of tiles (ends.h).
  */
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/cluster/cluster_test.h"
@@ -287,10 +288,46 @@ static const struct { int num; void (*row)(int i, struct row *r); const char *pr
 #define NUM_CASES (NUM_EVERY + NUM_ODD + NUM_WAVES + NUM_ATTENTION + NUM_LATENCY + NUM_LOADED + NUM_OTHERS + \
 		   NUM_PAIRS + 1 + NUM_MORE + 1 + NUM_MANY + NUM_ENDS + NUM_LATE)
 
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, size, 1, 16, 1),
+	CAIRN_DRAW_SIZE(struct row, clusters, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct row, calls, 1, 9, 1),
+	CAIRN_DRAW_ONE_OF(struct row, rounds, 1, 1, 2, 3),
+	CAIRN_DRAW_SIZE(struct row, len, 1, 16384, 1),
+	CAIRN_DRAW_SIZE(struct row, head_dim, 8, 512, 8),
+	CAIRN_DRAW_ONE_OF(struct row, op, CAIRN_CLUSTER_SUM, CAIRN_CLUSTER_MAX, CAIRN_CLUSTER_MIN,
+			  CAIRN_CLUSTER_SOFTMAX, CAIRN_CLUSTER_SOFTMAX),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, algo, CAIRN_CLUSTER_AUTO, CAIRN_CLUSTER_ONESHOT, CAIRN_CLUSTER_TWOSHOT,
+			  CAIRN_CLUSTER_RING, CAIRN_CLUSTER_OFFCHIP, CAIRN_CLUSTER_TREE),
+};
+
+/* SOFTMAX: the length is that of up to 128 rows. */
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+
+	if (r->op == CAIRN_CLUSTER_SOFTMAX)
+		r->len = (1 + r->len % 128) * r->head_dim;
+	else
+		r->head_dim = 0;
+	return (r->algo != CAIRN_CLUSTER_TREE || cairn_cluster_is_pow2(r->size)) && r->len <= 16384 &&
+	       (int64_t)r->clusters * r->calls * r->size * r->len <= room * 60000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 5000,
+};
+
 static const char *row_of(int i, struct row *r)
 {
 	int g = 0;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, r);
+		return "";
+	}
 	while (i >= groups[g].num)
 		i -= groups[g++].num;
 	*r = (struct row) { .clusters = 1, .calls = 1, .rounds = 1, .dtype = CAIRN_F32,
@@ -550,7 +587,7 @@ const struct cairn_family cairn_cluster_reduce_family = {
 	.args_size = sizeof(struct cairn_cluster_reduce_args),
 	.workspace_field = FIELD(workspace),
 	.timing_fields = { FIELD(cycles) },
-	.num_cases = NUM_CASES, .exact_is_equal = 1,
+	.num_cases = NUM_CASES, .draw = &draws, .exact_is_equal = 1,
 	.describe = describe, .setup = setup,
 	.exact = (int (*)(const void *, struct cairn_exact *))cairn_cluster_reduce_exact,
 	.judge = judge, .reject = reject, .extra = extra,

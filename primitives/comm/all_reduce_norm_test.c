@@ -8,6 +8,7 @@
  * have no other inputs. The cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/comm/all_reduce_norm.h"
@@ -95,9 +96,35 @@ static void ends_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, ranks, 1, 8, 1),
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 16384, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_ONE_OF(struct shape, residual, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, offset, 0, 1, -1),
+	CAIRN_DRAW_ONE_OF(struct shape, eps, 1e-5f, 1e-6f, 1e-2f, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->ranks * s->rows * s->dim <= room * 200000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 500, .few = 1,
+};
+
 static void shape_of(int i, struct shape *s)
 {
-	if (i >= FIRST_ENDS) {
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, s);
+	} else if (i >= FIRST_ENDS) {
 		ends_at(i - FIRST_ENDS, s);
 	} else if (i >= FIRST_TROUBLE) {
 		*s = flavours[1];
@@ -137,7 +164,7 @@ static void describe(int i, struct cairn_case *c)
 	elements = (double)s.rows * s.dim;
 	c->kinds = elements < 40000 ? CAIRN_ALL_KINDS :
 		   CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	if (i >= FIRST_ENDS)
+	if (i >= FIRST_ENDS && i < NUM_CASES)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->device_only = s.device_only;
 	c->bytes = elements * (double)cairn_dtype_bytes(s.dtype) * (s.residual ? 4 : 2);
@@ -158,7 +185,7 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
 				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
-				 s->dtype == CAIRN_F16 ? 58000.0 / (s->ranks + 1) : 0x1p56 };
+				 s->dtype == CAIRN_F16 ? 58000.0 / (s->ranks + 1) : 0x1p53 };
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		double size = sizes[cairn_op_range(op, 0, 4)];
@@ -303,7 +330,7 @@ const struct cairn_family cairn_all_reduce_norm_family = {
 	.op = offsetof(struct cairn_impl, all_reduce_norm),
 	.args_size = sizeof(struct cairn_all_reduce_norm_args),
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .reject = reject,

@@ -7,6 +7,7 @@
  * The cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/comm/all_to_all.h"
@@ -59,8 +60,33 @@ static void ends_at(int i, struct shape *s)
 			     .ranks = ends_ranks[level[2]], .layout = (enum layout)level[3] };
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, ranks, 1, 8, 1),
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct shape, row_bytes, 16, 65536, 16),
+	CAIRN_DRAW_ONE_OF(struct shape, layout, TO_HEADS, TO_ROWS, GATHER, SPREAD),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->ranks * s->ranks * s->rows * s->row_bytes <= room * 3000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 500, .few = 1,
+};
+
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, s);
+		return;
+	}
 	if (i >= FIRST_ENDS) {
 		ends_at(i - FIRST_ENDS, s);
 		return;
@@ -213,7 +239,7 @@ const struct cairn_family cairn_all_to_all_family = {
 	.op = offsetof(struct cairn_impl, all_to_all),
 	.args_size = sizeof(struct cairn_all_to_all_args),
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .reject = reject,
 	.comm_field = FIELD(comm),

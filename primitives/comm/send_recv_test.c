@@ -7,6 +7,7 @@
  * cases ends_* combine sizes at the ends of tiles (ends.h) and of a mailbox of a host table.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/comm/send_recv.h"
 
@@ -61,9 +62,31 @@ static void ends_at(int i, struct shape *s)
 			     .pattern = (enum pattern)level[2] };
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, ranks, 1, 8, 1),
+	CAIRN_DRAW_SIZE(struct shape, bytes, 16, 2000000, 16),
+	CAIRN_DRAW_ONE_OF(struct shape, pattern, RING, RING_BACK, PIPELINE, PAIR, SELF),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return s->ranks * s->bytes <= room * 3000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 800, .few = 1,
+};
+
 static void shape_of(int i, struct shape *s)
 {
-	if (i >= FIRST_ENDS)
+	if (i >= NUM_CASES)
+		cairn_draw_shape(&draws, i - NUM_CASES, s);
+	else if (i >= FIRST_ENDS)
 		ends_at(i - FIRST_ENDS, s);
 	else if (i >= NUM_GRID)
 		*s = singles[i - NUM_GRID];
@@ -187,7 +210,7 @@ const struct cairn_family cairn_send_recv_family = {
 	.op = offsetof(struct cairn_impl, send_recv),
 	.args_size = sizeof(struct cairn_send_recv_args),
 	.units = units, .num_units = ARRAY_SIZE(units),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.describe = describe, .setup = setup, .reject = reject,
 	.comm_field = FIELD(comm),
 	.ranks = ranks, .exact_ranks = exact_ranks, .trouble = trouble,

@@ -7,6 +7,7 @@
  * tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -64,10 +65,34 @@ static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110, 1029
 
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 3 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 2, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F32, CAIRN_BF16, CAIRN_F16),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->vocab <= room * 300000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -298,7 +323,7 @@ const struct cairn_family cairn_argmax_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, argmax),
 	.args_size = sizeof(struct cairn_argmax_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 4,
 };

@@ -6,6 +6,7 @@
  * The cases ends_* do so for sizes at the ends of tiles (ends.h), of both numbers.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -63,12 +64,32 @@ static struct shape ends_at(int i)
 			       .flags = pair_hosts[level[2] / 2] | (level[2] % 2 ? ALL_DRAWN : BEYOND) };
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, num_drawn, 1, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, NO_HOST, IN_PLACE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, ALL_DRAWN, ALL_HOST),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, BEYOND),
+};
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.many = 8000,
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
+	struct shape s;
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS)
 		return ends_at(i - FIRST_ENDS);
 	level = cairn_pairs_row(&pairs, i - FIRST_PAIR);
@@ -89,7 +110,7 @@ static void describe(int i, struct cairn_case *c)
 			 s.flags & ALL_DRAWN ? "_all_drawn" : s.flags & ALL_HOST ? "_all_host" : "",
 			 s.flags & BEYOND ? "_beyond" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (i < FIRST_ENDS)
+	if (i < FIRST_ENDS || i >= NUM_CASES)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	c->bench = !!(s.flags & BENCH);
 	c->bytes = 12.0 * s.rows + 4.0 * s.num_drawn;
@@ -183,7 +204,7 @@ const struct cairn_family cairn_pick_ids_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, pick_ids),
 	.args_size = sizeof(struct cairn_pick_ids_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.may_alias = { { offsetof(struct cairn_pick_ids_args, ids),
 			 offsetof(struct cairn_pick_ids_args, host_ids) } },

@@ -10,6 +10,7 @@
  * others far below, drawn at the ends of the interval [0, 1).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "primitives/draw/sample_test.h"
 
 #include <float.h>
@@ -133,10 +134,34 @@ static const struct shape singles[] = {
 #define FIRST_SWEEP	(FIRST_PAIR + SAMPLE_PAIRS)
 #define FIRST_ENDS	(FIRST_SWEEP + SAMPLE_SWEEPS)
 
+#define NUM_CASES	(FIRST_ENDS + SAMPLE_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, dist, NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE,
+			  NARROW, HUGE_RANGE, NOTHING, TINY, CLIPPED, STEP, FIRST),
+	CAIRN_DRAW_ONE_OF(struct shape, setting, MIXED, MIXED, MIXED, MIXED, MIXED, MIXED, TOPK10, TOPP50,
+			  TOPK50_TOPP90, ALL, GREEDY, TOPK500_TOPP10, COLD, HOT_MINP5, COLDEST, SUBNORMAL,
+			  HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->vocab <= room * 200000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2800,
+};
+
 /* Returns the number of case i among the pair cases and those of SAMPLE_ENDS, or -1. */
 static int pair_number(int i)
 {
-	return i >= FIRST_ENDS ? SAMPLE_PAIRS + i - FIRST_ENDS :
+	return i >= NUM_CASES ? -1 : i >= FIRST_ENDS ? SAMPLE_PAIRS + i - FIRST_ENDS :
 	       i >= FIRST_PAIR && i < FIRST_SWEEP ? i - FIRST_PAIR : -1;
 }
 
@@ -145,6 +170,10 @@ static struct shape shape_of(int i)
 	struct shape s = { .setting = i % 8, .dist = i / 8 % NUM_DISTS };
 	char name[96];
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_SWEEP && i < FIRST_ENDS)
 		return (struct shape){ .rows = SAMPLE_SWEEP_ROWS, .vocab = SAMPLE_SWEEP_VOCAB };
 	if (pair_number(i) >= 0) {
@@ -280,6 +309,10 @@ static void setup(struct cairn_op *op)
 		top_k[i] = mixed ? ks[cairn_op_range(op, 0, 8)] : set->top_k;
 		top_p[i] = mixed ? ps[cairn_op_range(op, 0, 6)] : set->top_p;
 		min_p[i] = mixed ? ms[cairn_op_range(op, 0, 4)] : set->min_p;
+		if (mixed && op->case_index >= NUM_CASES && cairn_op_range(op, 0, 1)) {
+			top_k[i] = (1 << cairn_op_range(op, 0, 12)) + (int32_t)cairn_op_range(op, -1, 1);
+			top_p[i] = (float)cairn_op_range(op, 1, 1000) / 1000;
+		}
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
 		if (s.dist == FIRST) {
@@ -517,7 +550,7 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_op = offsetof(struct cairn_impl, sample_workspace),
 	.args_size = sizeof(struct cairn_sample_args),
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
-	.num_cases = FIRST_ENDS + SAMPLE_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
 	.cost_s = 10,

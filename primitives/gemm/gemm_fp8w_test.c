@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
@@ -171,11 +172,49 @@ static void long_of(int i, struct shape *s, struct variant *v)
 			       level[1] % 2 };
 }
 
+/* a drawn case */
+struct row {
+	struct shape s;
+	struct variant v;
+};
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, s.m, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.k, 16, 30000, 16),
+	CAIRN_DRAW_ONE_OF(struct row, s.sms, 0, 0, 0, 0, 1, 2, 3, 24, 64),
+	CAIRN_DRAW_ONE_OF(struct row, v.dtype, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, v.out_dtype, CAIRN_F32, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, v.bias, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct row, v.scale_kind, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+
+	if (r->v.out_dtype != CAIRN_F32)
+		r->v.out_dtype = r->v.dtype;
+	return (int64_t)r->s.m * r->s.n * r->s.k <= room * (1 << 23) &&
+	       (int64_t)r->s.m * r->s.n <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 3500,
+};
+
 static void row_of(int i, struct shape *s, struct variant *v)
 {
 	int first_blocks = (int)(NUM_TESTED * 5 + NUM_SHAPES - NUM_TESTED);
 
-	if (i >= FIRST_LONG) {
+	if (i >= NUM_CASES) {
+		struct row r;
+
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+		*s = r.s;
+		*v = r.v;
+	} else if (i >= FIRST_LONG) {
 		long_of(i - FIRST_LONG, s, v);
 	} else if (i >= FIRST_ENDS) {
 		ends_of(i - FIRST_ENDS, s, v);
@@ -235,7 +274,7 @@ static void describe(int i, struct cairn_case *c)
 	if (i >= FIRST_PAIR && i < FAR_CASE)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (i >= FIRST_ENDS)
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+		c->kinds = i < NUM_CASES ? CAIRN_KIND_BIT(CAIRN_KIND_EXACT) : CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = s.device_only;
 	c->bytes = n * k + (m * k + v.bias * n) * 2 + 4 * (v.scale_kind ? n * k / 16384 : n) +
@@ -404,7 +443,9 @@ static void setup(struct cairn_op *op)
 		scale[i] = some_scale(op, &plan) * (i % 5 == 3 ? -1 : 1);
 	for (int64_t i = 0; i < scales && op->case_index >= FIRST_PAIR; i++)
 		if (op->kind == CAIRN_KIND_NORMAL || op->kind == CAIRN_KIND_POISON)
-			scale[i] *= some_factor(op, (int)(i + op->case_index) % 4, v.out_dtype);
+			/* above EXACT_M, the product of a code and its scale must fit dtype */
+			scale[i] *= some_factor(op, (int)(i + op->case_index) % 4,
+						m > CAIRN_GEMM_FP8W_EXACT_M ? v.dtype : v.out_dtype);
 	if (op->kind == CAIRN_KIND_POISON)
 		poison(op, a, v.dtype, m, k);
 	/* the last row of a tile, whose end a later tile may find in its place */
@@ -479,7 +520,7 @@ const struct cairn_family cairn_gemm_fp8w_family = {
 	/* b * s may be rounded to dtype. With a single scale, the eight significands of e4m3 have only eight
 	 * different rounding errors, which shift all results together. */
 	.errors_may_lean = 1,
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.form = form,
 	.describe = describe,

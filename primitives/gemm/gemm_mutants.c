@@ -299,6 +299,24 @@ static int gemm_late_tile_of_row_128(const struct cairn_gemm_args *a, void *stre
 	return 0;
 }
 
+/* The last tile of many rows and columns has one row, and lacks its last element. */
+static int gemm_lone_row_of_wide(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	if (a->m > 256 && a->m % 16 == 1 && a->n >= 4096)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
+/* A batch of 97 rows lacks its last element if k is long and there is a bias. */
+static int gemm_97_rows(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_ref(a, stream));
+	if (a->m == 97 && a->k > 1000 && a->bias)
+		cairn_store(a->out, a->out_dtype, (int64_t)a->m * a->n - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_gemm_mutants[] = {
 	GEMM("transposed", transposed, "b is read as [k, n]"),
 	GEMM("bias_ignored", no_bias, "bias is not added"),
@@ -346,5 +364,9 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "f16 to f32: a single row past whole tiles of 64 loses the end of sums longer than 512" },
 	{ "gemm_late_tile_of_row_128", offsetof(struct cairn_impl, gemm), (void *)gemm_late_tile_of_row_128,
 	  "with more than 132 tiles of 128 x 128 in two rows, the last element is 0" },
+	{ "gemm_lone_row_of_wide", offsetof(struct cairn_impl, gemm), (void *)gemm_lone_row_of_wide,
+	  "with 4096 columns, a single row past whole tiles of 16 from 256 on lacks its last element" },
+	{ "gemm_97_rows", offsetof(struct cairn_impl, gemm), (void *)gemm_97_rows,
+	  "with 97 rows, a bias and k above 1000, the last element is 0" },
 	{ 0 }
 };

@@ -9,14 +9,15 @@
  * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
  * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
  * sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_* combine sizes
- * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. The last case has
- * more tiles than a device has SMs, in two directions.
+ * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. The last two cases
+ * have more tiles than a device has SMs, in two directions.
  */
 #include <math.h>
 #include <stdio.h>
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -154,11 +155,45 @@ static int has_variant(const struct shape *s, int v)
 	return v < 2 || (double)s->m * s->n * s->k <= SMALL;
 }
 
+/* The family needs a constant; number_of_cases() below compares it with the tables above. */
+#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 2)
+#define NUM_ENDS	112
+#define NUM_LONG	60
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, s.m, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.k, 8, 30000, 8),
+	CAIRN_DRAW_ONE_OF(struct row, s.sms, 0, 0, 0, 0, 1, 2, 3, 24, 64),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, out_dtype, CAIRN_F32, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, bias, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+
+	if (r->out_dtype != CAIRN_F32)
+		r->out_dtype = r->dtype;
+	return (int64_t)r->s.m * r->s.n * r->s.k <= room * (1 << 25) &&
+	       (int64_t)r->s.m * r->s.n <= room * 6000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 1000,
+};
+
 /* Writes row i of the existing pairs of shapes and variants to *r; returns the number of all rows. */
 static int find_row(int i, struct row *r)
 {
 	int count = 0;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, r);
+		return NUM_CASES;
+	}
 	r->pair = r->far = r->nan = r->ends = 0;
 	for (size_t k = 0; k < ARRAY_SIZE(shapes); k++)
 		for (size_t v = 0; v < ARRAY_SIZE(variants); v++) {
@@ -196,13 +231,16 @@ static int find_row(int i, struct row *r)
 	count += cairn_pairs_count(&longs);
 	if (i == count)
 		*r = (struct row){ SHAPE(129, 8705, 8), CAIRN_BF16, CAIRN_F32, .bias = 1, .ends = 1 };
-	return count + 1;
+	if (i == count + 1)
+		*r = (struct row){ SHAPE(257, 4097, 8), CAIRN_F16, CAIRN_F32, .bias = 1, .ends = 1 };
+	return count + 2;
 }
 
 static void describe(int i, struct cairn_case *c)
 {
 	struct row r;
 	double m, n, k;
+	int large;
 
 	find_row(i, &r);
 	m = r.s.m;
@@ -215,12 +253,12 @@ static void describe(int i, struct cairn_case *c)
 		 r.bias ? "_bias" : "");
 	if (r.s.sms)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", r.s.sms);
-	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!r.s.bench && !r.far)
-		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
-	if (!r.s.bench && m * n * k <= 1 << 25)	/* large shapes would show no more */
-		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	if (r.pair || r.nan)
+	/* a large shape has one kind: the two of its variants, NORMAL and EXACT */
+	large = m * n * k > 1 << 22 && i < NUM_CASES;
+	c->kinds = CAIRN_KIND_BIT(large && r.bias && !r.s.bench ? CAIRN_KIND_EXACT : CAIRN_KIND_NORMAL);
+	if (!r.s.bench && !r.far && !large)
+		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
+	if (r.pair || r.nan || i >= NUM_CASES)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (r.ends)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -384,11 +422,6 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 1)
-#define NUM_ENDS	112
-#define NUM_LONG	60
-
 static void number_of_cases(struct cairn_test *t)
 {
 	struct row r;
@@ -452,7 +485,7 @@ const struct cairn_family cairn_gemm_family = {
 	.args_size = sizeof(struct cairn_gemm_args),
 	.sms_field = offsetof(struct cairn_gemm_args, sms),
 	.workspace_field = offsetof(struct cairn_gemm_args, workspace),
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.form = form,
 	.describe = describe,

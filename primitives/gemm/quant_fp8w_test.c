@@ -9,6 +9,7 @@
  * blocks; the cases ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -49,10 +50,42 @@ static struct cairn_pairs pairs = { .num_factors = 4, .levels = { 3, 2, 5, 5 } }
 static const int32_t ends_k[] = { 16, 48, 112, 128, 144, 240, 256, 272 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 8, 9 } };
 
+/* a drawn case */
+struct row {
+	struct shape s;
+	int32_t dtype, scale_kind;
+};
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, s.n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.k, 16, 30000, 16),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_ONE_OF(struct row, scale_kind, 0, 1, CAIRN_FP8_SCALE_PIECES),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct row *r = shape;
+
+	return (int64_t)r->s.n * r->s.k <= room * 200000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static struct shape shape_of(int i, int32_t *dtype, int32_t *scale_kind)
 {
 	const int8_t *level;
+	struct row r;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+		*dtype = r.dtype;
+		*scale_kind = r.scale_kind;
+		return r.s;
+	}
 	if (i >= FIRST_ENDS) {
 		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 		*dtype = dtypes[level[2] / 3];
@@ -92,7 +125,7 @@ static void describe(int i, struct cairn_case *c)
 	c->far = i == FAR_CASE;
 	c->kinds = s->bench || (i >= FAR_CASE && i <= ODD_CASE) ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS;
-	if (i >= FIRST_ENDS)
+	if (i >= FIRST_ENDS && i < NUM_CASES)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = s->bench && dtype == CAIRN_BF16;
 	c->device_only = s->bench;
@@ -227,7 +260,7 @@ const struct cairn_family cairn_quant_fp8w_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, quant_fp8w),
 	.args_size = sizeof(struct cairn_quant_fp8w_args),
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 9,

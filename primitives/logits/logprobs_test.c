@@ -12,6 +12,7 @@
  * ends_* combine sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -105,10 +106,37 @@ static int has_nan_rows(int i)
 
 static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 5, 4, 2 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, k, 0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 20, 31, 32),
+	CAIRN_DRAW_ONE_OF(struct shape, dist, NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW,
+			  HOLES, HUGE_RANGE, ZEROS, NOTHING, KTH, KTH),
+	CAIRN_DRAW_ONE_OF(struct shape, wanted, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->vocab <= room * 200000 && (s->dist != KTH || (s->k && s->vocab > 100));
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 4300,
+};
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { .rows = 5, .dist = i % NUM_DISTS };
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -149,7 +177,7 @@ static void describe(int i, struct cairn_case *c)
 	c->far = s.wanted == FAR;
 	c->device_only = (double)s.rows * s.vocab > 1.2e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if ((double)s.rows * s.vocab < 50000 && s.dist != KTH && i < FIRST_ENDS)
+	if ((double)s.rows * s.vocab < 50000 && s.dist != KTH && (i < FIRST_ENDS || i >= NUM_CASES))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s.bench;
 	c->bytes = 4.0 * (c->far ? 3 : s.rows) * s.vocab + s.rows * (8.0 * s.k + 8);
@@ -343,7 +371,7 @@ const struct cairn_family cairn_logprobs_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, logprobs),
 	.args_size = sizeof(struct cairn_logprobs_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.company = { .rows = FIELD(rows), .in = { FIELD(logits), FIELD(tokens) },
 		     .out = { FIELD(chosen), FIELD(top_ids), FIELD(top) } },
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,

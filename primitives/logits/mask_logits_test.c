@@ -9,6 +9,7 @@
  * cannot access.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -61,12 +62,40 @@ static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 5, 2, 2, 2 
 /* sizes at the ends of tiles (ends.h) */
 static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 2, 2, 2 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, NO_MASK),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, SHARED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, BEYOND),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, DENSE),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->vocab <= room * 300000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
+	struct shape s;
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS) {
 		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 		return (struct shape){ cairn_ends[level[0]], cairn_ends[level[1]], (level[2] ? NO_MASK : 0) |
@@ -89,7 +118,7 @@ static void describe(int i, struct cairn_case *c)
 		 s.flags & DENSE ? "_dense" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = !!(s.flags & (FAR | UNTOUCHED));
-	if (s.flags & (BENCH | DEVICE | FAR | UNTOUCHED) || i >= FIRST_ENDS)
+	if (s.flags & (BENCH | DEVICE | FAR | UNTOUCHED) || (i >= FIRST_ENDS && i < NUM_CASES))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s.flags & BENCH);
 	c->device_only = !!(s.flags & DEVICE);
@@ -260,7 +289,7 @@ const struct cairn_family cairn_mask_logits_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, mask_logits),
 	.args_size = sizeof(struct cairn_mask_logits_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

@@ -11,6 +11,7 @@
  * the ends of tiles (ends.h), and the cases lists_* lengths of lists and numbers of slots.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -125,10 +126,41 @@ static struct shape lists_of(int i)
 	return (struct shape){ rows[level[2]], level[3] ? 2 * len : len + 7, len, flags[level[1]] };
 }
 
+#define NUM_CASES	(FIRST_LISTS + NUM_LISTS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, list, 1, 1500, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, CAP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, COUNTS, COUNTS | SPARSE, COUNTS | ONE_SLOT),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, BIAS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, FORBIDDEN),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, IDLE_ROWS),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->vocab <= room * 200000 && (int64_t)s->rows * s->list <= room * 50000 &&
+	       s->flags & ALL;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 4200,
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level = levels_of(i);
+	struct shape s;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_LISTS)
 		return lists_of(i - FIRST_LISTS);
 	if (i >= FIRST_ENDS)
@@ -191,7 +223,7 @@ static void describe(int i, struct cairn_case *c)
 			 s->flags & IDLE_ROWS ? "_idle" : "");
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = !!(s->flags & (FAR | UNTOUCHED));
-	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED) || i >= FIRST_ENDS)
+	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED) || (i >= FIRST_ENDS && i < NUM_CASES))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
@@ -318,7 +350,8 @@ static void setup(struct cairn_op *op)
 #define FIELD(f) offsetof(struct cairn_penalize_args, f)
 	a->rows = rows;
 	a->vocab = s->vocab;
-	a->softcap = s->flags & CAP ? 30 : 0;
+	a->softcap = !(s->flags & CAP) ? 0 : op->case_index < NUM_CASES ? 30 :
+		     (float[]){ 30, 1.5f, 50, 5 }[op->case_index % 4];
 	x = s->flags & UNTOUCHED ? cairn_inout_far(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab) :
 	    cairn_inout(op, FIELD(logits), CAIRN_F32, (int64_t)rows * s->vocab);
 	cairn_shape(op, FIELD(logits), { "row", rows }, { "token", s->vocab });
@@ -492,7 +525,7 @@ const struct cairn_family cairn_penalize_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, penalize),
 	.args_size = sizeof(struct cairn_penalize_args),
-	.num_cases = FIRST_LISTS + NUM_LISTS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

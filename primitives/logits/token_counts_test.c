@@ -8,6 +8,7 @@
  * have all bits set beforehand. The pair cases combine all of this.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -115,6 +116,35 @@ static struct shape ends_of(int i)
 	return s;
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, slots, 1, 2000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, tokens, 0, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, copies, 0, 1000, 1),
+	CAIRN_DRAW_SIZE(struct shape, segments, 1, 2000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, INDPTR, INDPTR | TRAILING),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PROMPT),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, OUTSIDE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SKEWED, ONE_SLOT),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	if (!(s->flags & INDPTR))
+		s->segments = s->tokens;
+	return (int64_t)s->slots * s->vocab <= room * 400000 && s->copies <= s->slots &&
+	       s->copies + s->tokens > 0;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
@@ -122,6 +152,10 @@ static struct shape shape_of(int i)
 
 	if (i < FIRST_PAIR)
 		return shapes[i];
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS)
 		return ends_of(i - FIRST_ENDS);
 	if (i >= FIRST_PAIR + NUM_PAIRS)
@@ -153,7 +187,7 @@ static void describe(int i, struct cairn_case *c)
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = !!(s->flags & BENCH);
 	c->far = !!(s->flags & FAR);
-	if (c->far || i >= FIRST_ENDS)
+	if (c->far || (i >= FIRST_ENDS && i < NUM_CASES))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	c->sparse = 1;
 	/* a counter is read and written as a sector of 32 bytes; a cleared slot is written */
@@ -325,7 +359,7 @@ const struct cairn_family cairn_token_counts_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, token_counts),
 	.args_size = sizeof(struct cairn_token_counts_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject, .relist = relist,
 };

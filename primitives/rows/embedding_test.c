@@ -7,6 +7,7 @@
  * signalling.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -99,6 +100,29 @@ static struct cairn_pairs pairs = { .num_factors = 5, .levels = { 3, 3, 4, 5, 3 
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 20000, 8),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 45.25f, -0.3f, 0x1p-130f),
+	CAIRN_DRAW_ONE_OF(struct shape, ties, 0, 0, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->dim <= room * 300000 && (int64_t)s->vocab * s->dim <= room * 1200000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static int is_pair(int i)
 {
 	return i >= FIRST_PAIR && i < FIRST_PAIR + NUM_PAIRS;
@@ -107,7 +131,12 @@ static int is_pair(int i)
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
+	struct shape s;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS) {
 		level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 		return (struct shape){ .rows = cairn_ends[level[0]], .dim = ends_dims[level[1]], .vocab = 33,
@@ -140,7 +169,7 @@ static void describe(int i, struct cairn_case *c)
 	c->far = s->far || s->far_out;
 	c->device_only = (double)s->vocab * s->dim > 4e6 && !c->far;
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (!c->device_only && !c->far && s->rows <= 4096 && i < FIRST_ENDS)
+	if (!c->device_only && !c->far && s->rows <= 4096 && (i < FIRST_ENDS || i >= NUM_CASES))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	c->bench = s->bench;
 	c->bytes = 2.0 * s->rows * s->dim * esize + 4.0 * s->rows;
@@ -218,7 +247,7 @@ static void setup(struct cairn_op *op)
 			for (int32_t j = 0; j < s->dim; j++)
 				cairn_store(table, s->dtype, (int64_t)ids[i] * s->dim + j,
 					    ids[i] % 50 + j % 7 - 3);
-		if (is_pair(op->case_index) && poison && i % 4 == 0)
+		if ((is_pair(op->case_index) || op->case_index >= NUM_CASES) && poison && i % 4 == 0)
 			spoil(op, s, table, (int64_t)ids[i] * s->dim + cairn_op_range(op, 0, s->dim - 1),
 			      (i / 4 + op->case_index) % 2);
 	}
@@ -290,7 +319,7 @@ const struct cairn_family cairn_embedding_family = {
 	.stage = "primitives", .name = "embedding",
 	.op = offsetof(struct cairn_impl, embedding),
 	.args_size = sizeof(struct cairn_embedding_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 };

@@ -7,6 +7,7 @@
  * sizes at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/rows/rmsnorm.h"
@@ -110,8 +111,36 @@ static void pair_of(int i, struct shape *s)
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 16384, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_ONE_OF(struct shape, residual, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, offset, 0, 1, 0.25f, -1.5f),
+	CAIRN_DRAW_ONE_OF(struct shape, eps, 1e-5f, 1e-12f, 1e-6f, 1e-3f, 1, 100),
+	CAIRN_DRAW_ONE_OF(struct shape, sparse, 0, 0, 0, 0, 0, 97),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->dim <= room * 300000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 7800,
+};
+
 static void shape_of(int i, struct shape *s)
 {
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, s);
+		return;
+	}
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -155,7 +184,7 @@ static void describe(int i, struct cairn_case *c)
 	elements = (double)s.rows * s.dim;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench && i < FIRST_ENDS)
+	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= NUM_CASES))
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 450000 && s.rows < 65536 && !s.far;
@@ -169,7 +198,7 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6,
 				 s->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, 1,
-				 s->dtype == CAIRN_F16 ? 29000 : 0x1p56 };
+				 s->dtype == CAIRN_F16 ? 29000 : s->residual ? 0x1p55 : 0x1p56 };
 
 	for (int32_t i = 0; i < s->rows; i++) {
 		double size = sizes[cairn_op_range(op, 0, 4)];
@@ -354,7 +383,7 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

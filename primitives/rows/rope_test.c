@@ -7,6 +7,7 @@
  * combination, each with every combination of heads and rotated share.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/rows/rmsnorm.h"
@@ -197,9 +198,57 @@ static struct shape gaps_of(int i)
 	return s;
 }
 
+#define NUM_CASES	(FIRST_GAPS + NUM_GAPS)
+
+/* a drawn case, whose rows of q and k have different gaps */
+struct row {
+	struct shape s;
+	int32_t k_gap;
+};
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, s.nnz, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, s.num_qo_heads, 1, 200, 1),
+	CAIRN_DRAW_SIZE(struct row, s.num_kv_heads, 0, 140, 1),
+	CAIRN_DRAW_SIZE(struct row, s.head_dim, 16, 512, 16),
+	CAIRN_DRAW_SIZE(struct row, s.rotary_dim, 16, 512, 16),
+	CAIRN_DRAW_ONE_OF(struct row, s.interleaved, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct row, s.dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_SIZE(struct row, s.offset, 0, 1000000, 1),
+	CAIRN_DRAW_ONE_OF(struct row, s.gap, 0, 0, 8, 16, 192),
+	CAIRN_DRAW_ONE_OF(struct row, k_gap, 0, 0, 8, 16, 264),
+	CAIRN_DRAW_ONE_OF(struct row, s.norm, 0, 0, Q, K, QK),
+	CAIRN_DRAW_ONE_OF(struct row, s.eps, 1, 1e-6f, 1e-12f),
+	CAIRN_DRAW_ONE_OF(struct row, s.scale, 1, 1, 0.5f, 1.2079f),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+	struct shape *s = &r->s;
+
+	s->rotary_dim = s->rotary_dim > s->head_dim ? s->head_dim : s->rotary_dim;
+	if (!s->num_kv_heads) {
+		s->norm &= Q;
+		r->k_gap = 0;
+	}
+	return (int64_t)s->nnz * (s->num_qo_heads + s->num_kv_heads) * s->head_dim <= room * 200000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 5700,
+};
+
 /* Returns the elements between rows of k. In pair cases k and q have different gaps. */
 static int32_t k_gap_of(int i, const struct shape *s)
 {
+	struct row r;
+
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+		return r.k_gap;
+	}
 	if (i >= FIRST_GAPS)
 		return pair_gaps[cairn_pairs_row(&gap_table, i - FIRST_GAPS)[0] % 3];
 	if (i < FIRST_PAIR || i >= FIRST_LAST)
@@ -212,8 +261,13 @@ static struct shape shape_of(int i)
 	static const int32_t offsets[] = { 0, 15, 99, 5000 }, heads[][2] = { { 4, 4 }, { 8, 2 }, { 3, 1 } };
 	static const int32_t gaps[] = { 0, 0, 8, 192, 0 };
 	struct shape s = { .scale = 1 };
+	struct row r;
 	int turn = i;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+		return r.s;
+	}
 	if (i >= FIRST_GAPS)
 		return gaps_of(i - FIRST_GAPS);
 	if (i >= FIRST_ENDS)
@@ -276,7 +330,7 @@ static void describe(int i, struct cairn_case *c)
 		c->kinds = CAIRN_ALL_KINDS;
 	else if (elements < 60000 && !s.bench && !c->far && (s.gap || s.rotary_dim < s.head_dim))
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	if (i >= FIRST_ENDS)
+	if (i >= FIRST_ENDS && i < NUM_CASES)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	if (s.norm && s.eps != 1)	/* see fill_norm() */
 		c->kinds &= ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
@@ -594,7 +648,7 @@ const struct cairn_family cairn_rope_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, rope),
 	.args_size = sizeof(struct cairn_rope_args),
-	.num_cases = FIRST_GAPS + NUM_GAPS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.part = part, .form = form,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,

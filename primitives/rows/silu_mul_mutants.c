@@ -238,6 +238,14 @@ static int silu_mul_corner_of_63_by_8(const struct cairn_silu_mul_args *a, void 
 	return 0;
 }
 
+static int silu_mul_gelu_of_97_rows(const struct cairn_silu_mul_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_silu_mul_ref(a, stream));
+	if (a->rows == 97 && a->activation && a->dim > 1024)
+		cairn_store(a->out, a->dtype, (int64_t)a->rows * a->dim - 1, 0);
+	return 0;
+}
+
 const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, halves_swapped, "swaps gate and up"),
 	MUTANT(silu_mul, halves_interleaved, "treats gate and up as interleaved"),
@@ -279,5 +287,8 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	{ "silu_mul_corner_of_63_by_8", offsetof(struct cairn_impl, silu_mul),
 	  (void *)silu_mul_corner_of_63_by_8,
 	  "with 63 rows and 8 elements past whole tiles, the last element is 0" },
+	{ "silu_mul_gelu_of_97_rows", offsetof(struct cairn_impl, silu_mul),
+	  (void *)silu_mul_gelu_of_97_rows,
+	  "gelu of 97 rows of more than 1024 elements has a wrong last element" },
 	{ 0 }
 };

@@ -7,6 +7,7 @@
  * at the ends of tiles (ends.h).
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -74,10 +75,35 @@ static const struct shape last[] = {
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 30000, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
+	CAIRN_DRAW_ONE_OF(struct shape, gelu, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+
+	return (int64_t)s->rows * s->dim <= room * 300000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static struct shape shape_of(int i)
 {
 	struct shape s = { 0 };
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -112,7 +138,7 @@ static void describe(int i, struct cairn_case *c)
 		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
 		 cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "");
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench && i < FIRST_ENDS)
+	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= NUM_CASES))
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 300000 && s.rows < 65536;
@@ -266,7 +292,7 @@ const struct cairn_family cairn_silu_mul_family = {
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 	.cost_s = 5,

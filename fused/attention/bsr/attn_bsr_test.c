@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/base/attn_inputs.h"
@@ -288,12 +289,82 @@ static const struct shape later[] = {
 #define FIRST_LISTS	(FIRST_ENDS + NUM_ENDS)
 #define FIRST_BLOCKS	(FIRST_LISTS + NUM_LISTS)
 
+#define NUM_CASES	(FIRST_BLOCKS + NUM_BLOCKS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, tokens, 1, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, part[0].m, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, part[0].n, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, part[0].keys, 0, 5000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, part[0].mode, 0, 1, 2, 3),
+	CAIRN_DRAW_ONE_OF(struct shape, parts, 1, 1, 1, 2, 3, 4),
+	CAIRN_DRAW_SIZE(struct shape, part[1].m, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, part[1].n, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, part[1].keys, 0, 500, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, part[1].mode, 0, 1, 2, 3),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 20, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 64, 128, 256),
+	CAIRN_DRAW_SIZE(struct shape, window, 0, 2000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, cap, 0, 0, 3),
+	CAIRN_DRAW_ONE_OF(struct shape, layout, CONTIGUOUS, GAPS, HEADS_FIRST, LONE_BLOCK, LONE_SLOT),
+	CAIRN_DRAW_ONE_OF(struct shape, q_gap, 0, 0, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, POS0, Q_POS, Q_POS | KEY_POS, Q_POS | POS0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, FP8, FP8 | SCALES, FP8 | K_SCALE, FP8 | V_SCALE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, WHOLE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, HEAD_LISTS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, SHUFFLED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, FULL_BLOCKS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, REPEATED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PADDED),
+};
+
+/* Parts after the second one are like the first two with other blocks. With several, a window needs q_pos. */
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	int64_t keys = 0, listed = 0;
+
+	s->pair = 1;
+	s->hq *= s->hkv;
+	s->window = s->window % 3 ? s->window : 0;
+	for (int i = 0; i < CAIRN_ATTN_PARTS; i++) {
+		if (i >= 2)
+			s->part[i] = s->part[i - 2];
+		if (i >= 2)
+			s->part[i].n += i;
+		if (i >= s->parts) {
+			s->part[i].m = 0;
+			continue;
+		}
+		keys += s->part[i].keys + s->part[i].n;
+		listed += (s->tokens / s->part[i].m + 3) * (int64_t)(s->part[i].keys / s->part[i].n + 2);
+	}
+	return s->tokens * keys * s->hq * s->dim <= room * 4000000 &&
+	       keys * s->hkv * s->dim <= room * 500000 &&
+	       listed * (s->flags & HEAD_LISTS ? s->hkv : 1) <= room * 30000 &&
+	       !(s->parts > 1 && s->window && !(s->flags & Q_POS));
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 1900,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	int i = index - NUM_NAMED;
 
 	if (i < 0) {
 		*s = named[index];
+	} else if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 	} else if (index >= FIRST_BLOCKS) {
 		blocks_at(index - FIRST_BLOCKS, s);
 	} else if (index >= FIRST_LISTS) {
@@ -350,7 +421,8 @@ static void describe(int index, struct cairn_case *c)
 	else if (s.name)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON) |
+			   (index >= NUM_CASES ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) : 0);
 	for (int i = 0; i < s.parts; i++) {
 		double rows = ceil((double)s.tokens / s.part[i].m), keys = s.part[i].keys;
 
@@ -684,7 +756,7 @@ const struct cairn_family cairn_attn_bsr_family = {
 	.plan_op = offsetof(struct cairn_impl, attn_plan),
 	.plan_scalars = { FIELD(sm_scale), FIELD(softcap) },
 	.workspace_field = FIELD(workspace),
-	.num_cases = FIRST_BLOCKS + NUM_BLOCKS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -32,7 +32,8 @@ enum {
 	JOINED, SAME,
 };
 
-static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first" };
+static const char *const layout_names[] = { "contiguous", "row_gaps", "head_gaps", "heads_first", "lone_k",
+					    "lone_v", "lone_k_head", "lone_v_head", "joined", "same" };
 
 struct shape {
 	const char *name;			/* NULL: derived from the shape */

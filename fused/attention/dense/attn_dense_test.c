@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/attention/dense/attn_dense.h"
@@ -203,6 +204,51 @@ static const int lengths[][2] = { { 1, 54 }, { 17, 17 }, { 37, 97 }, { 70, 65 },
 
 #include "fused/attention/dense/attn_dense_pairs.h"
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 9000, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 40, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, qk, 64, 80, 96, 112, 128, 192, 256),
+	CAIRN_DRAW_ONE_OF(struct shape, v, 0, 0, 64, 80, 96, 112, 128, 192, 256),	/* 0: as qk */
+	CAIRN_DRAW_SIZE(struct shape, window, 0, 3000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, cap, 0, 0, 0, 30, 5, 0.7f),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.3f, 1.3f),
+	CAIRN_DRAW_ONE_OF(struct shape, layout, CONTIGUOUS, CONTIGUOUS, ROW_GAPS, HEAD_GAPS, HEADS_FIRST,
+			  LONE_K,
+			  LONE_V, LONE_K_HEAD, LONE_V_HEAD, JOINED),
+	CAIRN_DRAW_ONE_OF(struct shape, q_gap, 0, 0, 8, 72),
+	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, CAUSAL, CAUSAL, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PAGED_PADDED),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t keys = (int64_t)s->batch * s->kv, rows = (int64_t)s->batch * s->qo;
+
+	s->pair = 1;
+	s->hq *= s->hkv;
+	s->v = s->v ? s->v : s->qk;
+	s->window = s->window % 3 ? s->window : 0;
+	return rows * (s->kv + 16) * s->hq * (s->qk + s->v) <= room * 8000000 &&
+	       keys * s->hkv * s->qk <= room * 500000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 4600,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 6, 2 }, { 3, 1 }, { 8, 2 }, { 5, 5 } };
@@ -210,6 +256,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -267,6 +317,8 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | far))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (index >= NUM_CASES)
+		c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
@@ -378,7 +430,7 @@ const struct cairn_family cairn_attn_dense_family = {
 	.args_size = sizeof(struct cairn_attn_dense_args),
 	.sms_field = offsetof(struct cairn_attn_dense_args, sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),

@@ -12,6 +12,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_ends.h"
 #include "fused/attention/base/attn_lengths.h"
@@ -197,6 +198,40 @@ static struct shape ends_at(int i)
 	};
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 70, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 20, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 128),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PADDED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, RAGGED),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	s->pair = 1;
+	s->hq *= s->hkv;
+	return (int64_t)s->batch * s->qo * (s->kv + 16) * s->hq * s->dim <= room * 4000000 &&
+	       (int64_t)s->batch * (s->kv + BLOCK) * s->hkv * s->dim <= room * 500000 &&
+	       (int64_t)s->batch * (s->qo + BLOCK) * s->hq * s->dim <= room * 500000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2200,
+};
+
 static struct shape shape_at(int i)
 {
 	struct shape s;
@@ -204,6 +239,10 @@ static struct shape shape_at(int i)
 	if (i < NUM_NAMED) {
 		s = named[i];
 		s.equal = s.one_sign || i % 2;
+		return s;
+	}
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
 	if (i >= FIRST_ENDS)
@@ -668,7 +707,7 @@ const struct cairn_family cairn_attn_fp8_family = {
 	.args_size = sizeof(struct cairn_attn_fp8_args),
 	.sms_field = offsetof(struct cairn_attn_fp8_args, sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_lengths.h"
@@ -143,12 +144,48 @@ static struct shape ends_at(int i)
 	};
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 0, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 40, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 128),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, ROW_GAPS, HEAD_GAPS, HEADS_FIRST),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, Q_GAPS, EXPLICIT),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, SIGNS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PADDED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, RAGGED),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	s->pair = 1;
+	s->hq *= s->hkv;
+	return (int64_t)s->batch * s->dim * (s->qo * s->hq + 2 * s->kv * s->hkv) <= room * 200000 &&
+	       (int64_t)s->batch * BLOCK * s->dim * (s->hq + s->hkv) <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 3100,
+};
+
 static struct shape shape_at(int i)
 {
 	struct shape s;
 
 	if (i < NUM_NAMED)
 		return named[i];
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_ENDS)
 		return ends_at(i - FIRST_ENDS);
 	if (i >= NUM_NAMED + NUM_PAIRS)
@@ -416,7 +453,7 @@ const struct cairn_family cairn_attn_quant_family = {
 	.stage = "fused", .name = "attn_quant",
 	.op = offsetof(struct cairn_impl, attn_quant),
 	.args_size = sizeof(struct cairn_attn_quant_args),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.describe = describe,
 	.setup = setup,

@@ -8,6 +8,7 @@
  * zeros, whose signs are checked. POISON has NaN in all states without weight. Gaps always hold NaN.
  */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 
 #include <stdio.h>
@@ -182,6 +183,36 @@ static double elements_of(const struct shape *s)
 
 #define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, n, 1, 64, 1),
+	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, dim, 8, 512, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct shape, out, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, GAPS, ROWS_FIRST, HEADS_FIRST, IN_PLACE, IN_PLACE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, EMPTY, SPREAD, EQUAL, LOW, BAD, EMPTY | LOW),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, COUNTS),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SINK, SINK | BAD_SINK),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	if (s->flags & IN_PLACE)
+		s->out = s->dtype;
+	return elements_of(s) < room * 60000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 8000,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const unsigned layouts[] = { 0, GAPS, ROWS_FIRST, HEADS_FIRST };
@@ -189,6 +220,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -235,7 +270,7 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & FAR);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (index < FIRST_ENDS && !(s.flags & (BENCH | DEVICE | FAR)))
+	if ((index < FIRST_ENDS || index >= NUM_CASES) && !(s.flags & (BENCH | DEVICE | FAR)))
 		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
 			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.pair)
@@ -669,7 +704,7 @@ const struct cairn_family cairn_attn_merge_family = {
 	.op = offsetof(struct cairn_impl, attn_merge),
 	.args_size = sizeof(struct cairn_attn_merge_args),
 	.first_bytes = CAIRN_ATTN_MERGE_FIRST_BYTES,
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.may_alias = {
 		{ offsetof(struct cairn_attn_merge_args, out), offsetof(struct cairn_attn_merge_args, o),

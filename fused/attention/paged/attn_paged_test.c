@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_inputs.h"
 #include "fused/attention/paged/attn_paged.h"
@@ -385,6 +386,52 @@ static const struct shape windows[] = {
 
 #include "fused/attention/paged/attn_paged_ends.h"
 
+#define NUM_CASES	(FIRST_DECODES + NUM_DECODES)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 9000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 40, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 64, 128, 256),
+	CAIRN_DRAW_SIZE(struct shape, window, 0, 3000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, cap, 0, 0, 0, 30, 5, 0.7f),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.3f, 1.3f),
+	CAIRN_DRAW_ONE_OF(struct shape, gap, 0, 0, 8, 72),
+	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, CAUSAL, CAUSAL, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PACKED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, SCALES, SCALES, FP8, FP8 | K_SCALE, FP8 | V_SCALE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, DECODES),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
+			  PAGED_HELD),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t listed = s->batch * ((int64_t)s->kv / s->page + 1);
+	const int64_t rows = s->flags & DECODES ? s->qo + s->batch - 1 : (int64_t)s->batch * s->qo;
+
+	s->pair = 1;
+	s->hq *= s->hkv;
+	s->window = s->window % 3 ? s->window : 0;
+	return rows * (s->kv + 16) * s->hq * s->dim <= room * 4000000 &&
+	       listed * s->page * s->hkv * s->dim <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2400,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[][2] = { { 4, 4 }, { 8, 2 }, { 6, 1 }, { 14, 2 }, { 32, 8 }, { 8, 1 },
@@ -394,6 +441,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_DECODES) {
@@ -477,6 +528,8 @@ static void describe(int index, struct cairn_case *c)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.ends || s.roundings || s.flags & (BENCH | DEVICE | PAGED_FAR | FAR_ROWS | FAR_OUT))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+	else if (index >= NUM_CASES)
+		c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
 	else if (s.pair)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	else if (s.name)
@@ -801,7 +854,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.plan_scalars = { offsetof(struct cairn_attn_paged_args, sm_scale),
 			  offsetof(struct cairn_attn_paged_args, softcap) },
 	.workspace_field = offsetof(struct cairn_attn_paged_args, workspace),
-	.num_cases = FIRST_DECODES + NUM_DECODES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

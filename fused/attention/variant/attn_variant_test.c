@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* attn_variant_test - the built-in variants: edge cases, pairs of features, ends of tiles, bench rows */
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/attention/base/attn_ends.h"
 #include "fused/attention/variant/attn_variant_inputs.h"
@@ -160,8 +161,55 @@ static void ends_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_ONE_OF(struct shape, variant, 0, 1, 2, 3, 4, 5, 6, 7, 8, 9),	/* number in pair_variant */
+	CAIRN_DRAW_SIZE(struct shape, p0, 1, 3000, 1),		/* a window, in the variants that have one */
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 700, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 9000, 1),
+	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 20, 1),
+	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),		/* of a KV head, see allowed() */
+	CAIRN_DRAW_ONE_OF(struct shape, dim, 64, 128),
+	CAIRN_DRAW_SIZE(struct shape, layout, 0, NUM_LAYOUTS - 1, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, q_gap, 0, 0, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PAGED_PADDED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const struct pair_variant *v = &pair_variant[s->variant];
+
+	s->pair = 1;
+	s->name = v->name;
+	s->p0 = v->variant == CAIRN_VARIANT_PLAIN && v->p0 > 0 ? s->p0 : v->p0;
+	s->flags |= v->flags;
+	if (v->variant == CAIRN_VARIANT_SIGMOID)
+		s->flags &= ~(unsigned)LSE;
+	s->variant = v->variant;
+	s->hq *= s->hkv;
+	return (int64_t)s->batch * s->qo * (s->kv + 16) * s->hq * s->dim <= room * 2000000 &&
+	       (int64_t)s->batch * s->kv * s->hkv * s->dim <= room * 500000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 5100,
+};
+
 static void shape_at(int i, struct shape *s)
 {
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, s);
+		return;
+	}
 	if (i >= FIRST_ENDS) {
 		ends_at(i - FIRST_ENDS, s);
 		return;
@@ -245,7 +293,7 @@ const struct cairn_family cairn_attn_variant_family = {
 	.args_size = sizeof(struct cairn_attn_variant_args),
 	.sms_field = FIELD(sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = FIRST_ENDS + NUM_ENDS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(batch), .indptr = FIELD(qo_indptr),

@@ -33,7 +33,8 @@ enum bend {
 	rope_of_head_0, latent_stride_needs_rope, rope_stride_needs_latent, strides_equal,
 	fourth_scale, scale_magnitude,
 	scale_of_first_key, scale_after_rope, codes_without_subnormals, codes_by_64,
-	no_key_as_slot_0, no_key_ends_list, repeated_slot_once, next_list_read, list_of_request, slot_as_key,
+	no_key_as_slot_0, no_key_ends_list, no_key_ends_long_list, repeated_slot_once, next_list_read,
+	list_of_request, slot_as_key,
 	qk_sums_f16, qk_sums_10_bits, pv_sums_f16, p_cut_off, out_cut_off, logits_in_dtype, p_through_f16,
 	sum_of_rounded_p, small_weights_dropped, tiles_dropped,
 };
@@ -143,7 +144,8 @@ static int list_slots(const struct cairn_mla_decode_args *a, int b, int i, struc
 
 	for (int j = 0; j < n + more; j++) {
 		c->slot[j] = a->slots[row * n + j];
-		if (c->slot[j] < 0 && bend == no_key_ends_list)
+		if (c->slot[j] < 0 && (bend == no_key_ends_list ||
+				       (bend == no_key_ends_long_list && j > 1024)))
 			return j;
 		if (c->slot[j] < 0 && bend == no_key_as_slot_0)
 			c->slot[j] = 0;
@@ -408,6 +410,7 @@ static int bent(const struct cairn_mla_decode_args *args, enum bend bend)
 	D(codes_by_64, "scales change every 64 codes") \
 	D(no_key_as_slot_0, "a number below 0 stands for slot 0") \
 	D(no_key_ends_list, "a number below 0 ends the list") \
+	D(no_key_ends_long_list, "a number below 0 behind 1024 others ends the list") \
 	D(repeated_slot_once, "a slot that is listed twice counts once") \
 	D(next_list_read, "a list has one number more, the first of the next list") \
 	D(list_of_request, "all rows of a request use the list of its first row") \

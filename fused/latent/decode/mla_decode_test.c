@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/latent/decode/mla_decode.h"
 #include "fused/attention/base/attn_lengths.h"
@@ -255,6 +256,48 @@ static void slots_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_SLOTS + NUM_SLOTS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
+	CAIRN_DRAW_SIZE(struct shape, slots, 0, 5000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.25f, 0.03f),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, pair, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
+			  PAGED_HELD),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, FP8),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, JOINED, LATENT_GAP, ROPE_GAP, LATENT_GAP | ROPE_GAP),
+};
+
+/* Half of the cases have lists of slots. Keys of 8 bits cannot hold the integers of EXACT. */
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t listed = s->batch * ((int64_t)s->kv / s->page + 1);
+
+	/* EXACT has integers that stay exact up to so many keys */
+	s->slots = s->slots % 2 ? s->slots : 0;
+	s->pair &= s->kv <= 800 && !(s->flags & FP8);
+	s->equal &= s->pair;
+	return listed * s->page * DIM <= room * 1000000 &&
+	       (int64_t)s->batch * s->qo * s->heads * ((s->slots ? s->slots : s->kv) + 64) <= room * 20000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2300,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 16, 1, 8, 64, 2 }, page[] = { 64, 16, 1, 5 }, qo[] = { 1, 3, 2, 4 };
@@ -262,6 +305,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_SLOTS) {
@@ -685,7 +732,7 @@ const struct cairn_family cairn_mla_decode_family = {
 	.workspace_op = offsetof(struct cairn_impl, mla_decode_workspace),
 	.args_size = sizeof(struct cairn_mla_decode_args),
 	.sms_field = FIELD(sms), .workspace_field = FIELD(workspace),
-	.num_cases = FIRST_SLOTS + NUM_SLOTS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

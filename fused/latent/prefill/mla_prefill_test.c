@@ -11,6 +11,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
 #include "fused/latent/base/mla_ends.h"
@@ -214,6 +215,47 @@ static void wide_at(int i, struct shape *s)
 	};
 }
 
+#define NUM_CASES	(FIRST_WIDE + NUM_WIDE)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
+	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
+	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
+	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
+	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
+	CAIRN_DRAW_SIZE(struct shape, chunk, 0, 1000, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.25f, 0.03f),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
+	CAIRN_DRAW_ONE_OF(struct shape, pair, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
+			  PAGED_HELD),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, LAST),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+	const int64_t listed = s->batch * ((int64_t)s->kv / s->page + 1);
+
+	/* EXACT has integers that stay exact up to so many keys */
+	s->pair &= s->kv <= 800;
+	s->equal &= s->pair;
+	s->chunk = s->chunk % 2 ? s->chunk : 0;
+	return listed * s->page * 576 <= room * 500000 && s->heads <= 20 &&
+	       (int64_t)s->batch * s->heads * (s->qo * (int64_t)(s->kv + 64) + 1000L * s->kv / 20) <=
+	       room * 100000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 900,
+};
+
 static void shape_at(int index, struct shape *s)
 {
 	static const int heads[] = { 1, 8, 4, 16, 2 }, page[] = { 16, 1, 5, 64 }, qo[] = { 1, 3, 17, 33 };
@@ -222,6 +264,10 @@ static void shape_at(int index, struct shape *s)
 
 	if (i < 0) {
 		*s = named[index];
+		return;
+	}
+	if (index >= NUM_CASES) {
+		cairn_draw_shape(&draws, index - NUM_CASES, s);
 		return;
 	}
 	if (index >= FIRST_WIDE) {
@@ -516,7 +562,7 @@ const struct cairn_family cairn_mla_prefill_family = {
 	.args_size = sizeof(struct cairn_mla_prefill_args),
 	.sms_field = offsetof(struct cairn_mla_prefill_args, sms),
 	.workspace_field = FIELD(workspace), .refuses_small_workspace = 1,
-	.num_cases = FIRST_WIDE + NUM_WIDE,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.units = units, .num_units = ARRAY_SIZE(units),
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),

@@ -16,6 +16,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/gemm/fixed/gemm_fixed_plan.h"
@@ -143,11 +144,41 @@ static const struct row wide[] = {
 #define NUM_LONG	48
 #define NUM_CASES	(FIRST_LONG + NUM_LONG)
 
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, m, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct row, n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, k, 8, 30000, 8),
+	CAIRN_DRAW_ONE_OF(struct row, sms, 0, 0, 0, 0, 1, 2, 5, 24, 64),
+	CAIRN_DRAW_ONE_OF(struct row, silu, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct row, bias, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, out_dtype, CAIRN_F32, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, strides, PACKED, VECTORS, ODD),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+
+	if (r->out_dtype != CAIRN_F32)
+		r->out_dtype = r->dtype;
+	if (r->silu)
+		r->n = (r->n + 15) / 16 * 16;
+	return (int64_t)r->m * r->n * r->k <= room * (1 << 23) && (int64_t)r->m * r->n <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 1400,
+};
+
 static struct row row_of(int i)
 {
 	struct row r;
 
-	if (i < NUM_NAMED)
+	if (i >= NUM_CASES)
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+	else if (i < NUM_NAMED)
 		r = named[i];
 	else if (i < NUM_NAMED + NUM_PAIRS)
 		pair_row(i - NUM_NAMED, &r);
@@ -474,7 +505,7 @@ const struct cairn_family cairn_gemm_fixed_family = {
 	.args_size = sizeof(struct cairn_gemm_fixed_args),
 	.sms_field = FIELD(sms),
 	.workspace_field = FIELD(workspace),
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.company = { .rows = FIELD(m), .stride = FIELD(a_stride), .in = { FIELD(a) }, .out = { FIELD(out) } },
 	.part = part,

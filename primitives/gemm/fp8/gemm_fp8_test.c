@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
@@ -174,11 +175,40 @@ static const struct row wide[] = {
 	F32(40, 24, 640, BLOCKS), F32(40, 24, 640, ROWS),
 };
 
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct row, m, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct row, n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct row, k, 16, 30000, 16),
+	CAIRN_DRAW_ONE_OF(struct row, kind, BLOCKS, ROWS, TENSOR),
+	CAIRN_DRAW_ONE_OF(struct row, sms, 0, 0, 0, 0, 1, 2, 5, 24, 64),
+	CAIRN_DRAW_ONE_OF(struct row, bias, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct row, dtype, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, out_dtype, CAIRN_F32, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct row, stride, 0, 1),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct row *r = shape;
+
+	if (r->out_dtype != CAIRN_F32)
+		r->out_dtype = r->dtype;
+	r->stride &= r->kind == BLOCKS;
+	return (int64_t)r->m * r->n * r->k <= room * (1 << 23) && (int64_t)r->m * r->n <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct row), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 2100,
+};
+
 static struct row row_of(int i)
 {
 	struct row r;
 
-	if (i < FIRST_PAIR)
+	if (i >= NUM_CASES)
+		cairn_draw_shape(&draws, i - NUM_CASES, &r);
+	else if (i < FIRST_PAIR)
 		r = named[i];
 	else if (i < FIRST_RANGE)
 		pair_row(i - FIRST_PAIR, &r);
@@ -510,7 +540,7 @@ const struct cairn_family cairn_gemm_fp8_family = {
 	.workspace_field = FIELD(workspace),
 	/* tensor cores truncate products towards zero */
 	.errors_may_lean = 1,
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.company = { .rows = FIELD(m), .in = { FIELD(a) }, .out = { FIELD(out) } },
 	.part = part,

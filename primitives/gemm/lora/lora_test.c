@@ -11,6 +11,7 @@
 #include <stdio.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 
@@ -78,10 +79,41 @@ static struct shape slots_of(int i)
 			       level[5] ? CAIRN_F16 : CAIRN_BF16, (enum order)level[3], 0, 0 };
 }
 
+#define NUM_CASES	(FIRST_SLOTS + NUM_SLOTS)
+
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, m, 1, 3000, 1),
+	CAIRN_DRAW_SIZE(struct shape, n, 3, 20000, 1),
+	CAIRN_DRAW_SIZE(struct shape, k, 8, 20000, 8),
+	CAIRN_DRAW_SIZE(struct shape, rank, 8, 64, 8),
+	CAIRN_DRAW_ONE_OF(struct shape, parts, 1, 2, 3),
+	CAIRN_DRAW_SIZE(struct shape, slots, 1, 300, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct shape, order, MIXED, MIXED, RUNS, RUNS, ONE, NONE),
+};
+
+static int allowed(void *shape, int room)
+{
+	const struct shape *s = shape;
+	const int64_t factors = (int64_t)s->rank * (s->parts * s->k + s->n);
+
+	return factors * s->slots <= room * 1000000 && factors * s->m <= room * (1 << 23);
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 4000,
+};
+
 static struct shape shape_of(int i)
 {
 	const int8_t *level;
+	struct shape s;
 
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_SLOTS)
 		return slots_of(i - FIRST_SLOTS);
 	if (i < FIRST_PAIR)
@@ -113,7 +145,7 @@ static void describe(int i, struct cairn_case *c)
 			 s.parts, cairn_dtype_name(s.dtype), orders[s.order]);
 	c->kinds = s.bench || s.far ? CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) :
 		   CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXTREME);
-	if (i >= FIRST_ENDS)
+	if (i >= FIRST_ENDS && i < NUM_CASES)
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->bench = s.bench;
 	c->device_only = s.bench || s.far;
@@ -284,7 +316,7 @@ const struct cairn_family cairn_lora_family = {
 	.workspace_op = offsetof(struct cairn_impl, lora_workspace),
 	.workspace_field = offsetof(struct cairn_lora_args, workspace),
 	.args_size = sizeof(struct cairn_lora_args),
-	.num_cases = FIRST_SLOTS + NUM_SLOTS,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
 	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
 };

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
+#include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
@@ -134,8 +135,40 @@ static struct shape long_of(int i)
 			       .scale = forms[level[1]].format == CAIRN_W4_NV ? 2 : 1 };
 }
 
+static const struct cairn_draw_axis axes[] = {
+	CAIRN_DRAW_SIZE(struct shape, m, 1, 5000, 1),
+	CAIRN_DRAW_SIZE(struct shape, n, 1, 70000, 1),
+	CAIRN_DRAW_SIZE(struct shape, k, 32, 30000, 32),
+	CAIRN_DRAW_ONE_OF(struct shape, form, 0, 1, 2, 3, 4, 5),
+	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F16, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct shape, out_dtype, CAIRN_F32, CAIRN_BF16),
+	CAIRN_DRAW_ONE_OF(struct shape, bias, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 0, 1, 2, 3, 24, 64),
+	CAIRN_DRAW_ONE_OF(struct shape, scale, 1, 2, 0.5f, -2),
+};
+
+static int allowed(void *shape, int room)
+{
+	struct shape *s = shape;
+
+	if (s->out_dtype != CAIRN_F32)
+		s->out_dtype = s->dtype;
+	return (int64_t)s->m * s->n * s->k <= room * (1 << 22) && (int64_t)s->m * s->n <= room * 1000000;
+}
+
+static const struct cairn_draw draws = {
+	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
+	.allowed = allowed, .many = 4100,
+};
+
 static struct shape shape_of(int i)
 {
+	struct shape s;
+
+	if (i >= NUM_CASES) {
+		cairn_draw_shape(&draws, i - NUM_CASES, &s);
+		return s;
+	}
 	if (i >= FIRST_LONG)
 		return long_of(i - FIRST_LONG);
 	if (i >= FIRST_ENDS)
@@ -191,7 +224,7 @@ static void describe(int i, struct cairn_case *c)
 	if (is_pair)
 		c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (i >= FIRST_ENDS)
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+		c->kinds = i < NUM_CASES ? CAIRN_KIND_BIT(CAIRN_KIND_EXACT) : CAIRN_ALL_KINDS;
 	c->far = i == FAR_CASE;
 	c->bench = is_bench;
 	c->device_only = is_bench || c->far || (i >= FIRST_DEVICE && i < FIRST_BENCH);
@@ -416,7 +449,7 @@ const struct cairn_family cairn_gemm_w4_family = {
 	.workspace_field = FIELD(workspace),
 	/* s and c s may be rounded to dtype; the errors of the few different scales shift results together */
 	.errors_may_lean = 1,
-	.num_cases = NUM_CASES,
+	.num_cases = NUM_CASES, .draw = &draws,
 	.exact_is_equal = 1,
 	.form = form,
 	.part = part,

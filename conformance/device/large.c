@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "conformance/suite/large.h"
+#include "conformance/device/large.h"
 
 #include <pthread.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "conformance/suite/large.h"
+#include "conformance/device/large.h"
 
 #define MIB	((size_t)1 << 20)
 #define BLOCKS	300		/* more than large.c has entries for */
