@@ -2,7 +2,7 @@
 /*
  * attn_bsr - attention over lists of blocks on the GPU: planner, attention, merge
  *
- *   1  attn_bsr_plan.cu   one cluster divides the call into units and runs, according to the list lengths
+ *   1  attn_bsr_plan.cu   one CTA, or a cluster, divides the call into units and runs by the list lengths
  *   2  attn_bsr_64.cu ... persistent CTAs of a producer and one or two consumer warpgroups take runs. The
  *                         producer (attn_bsr_fetch.cuh) fetches keys and computes masks; one more warpgroup
  *                         converts 8-bit keys (attn_bsr_convert.cuh); the consumers are those of attn_dense
@@ -34,7 +34,7 @@
 #define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
 #define MIN_BOX		8		/* slots of a TMA box, at least */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all SMs */
-#define UNITS_OF_CTA	1024		/* units per CTA of the planner */
+#define UNITS_OF_CTA	512		/* units per CTA of the planner */
 
 static struct attn_bsr_kernel choose(int32_t head_dim, int few)
 {
@@ -265,12 +265,15 @@ static int launch(const void *kernel, int grid, int cluster, int threads, size_t
 
 static int plan(struct attn_bsr_call *c, void *stream)
 {
-	int64_t tiles, units = most_units(c, &tiles);
+	int64_t tiles, units = most_units(c, &tiles), threads = c->d.lists[c->a.num_parts];
 	int ctas = 1;
 
 	while (ctas < ATTN_PLAN_CTAS && 2 * ctas <= c->d.ctas && units > (int64_t)ctas * UNITS_OF_CTA)
 		ctas *= 2;
-	return launch(attn_bsr_plan_kernel(), ctas, ctas, ATTN_PLAN_THREADS, 0, c, NULL, stream);
+	if (threads < (units + ctas - 1) / ctas)
+		threads = (units + ctas - 1) / ctas;
+	threads = threads < ATTN_PLAN_THREADS ? (threads + 31) / 32 * 32 : ATTN_PLAN_THREADS;
+	return launch(attn_bsr_plan_kernel(), ctas, ctas > 1 ? ctas : 0, (int)threads, 0, c, NULL, stream);
 }
 
 static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void *stream)

@@ -1,52 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one cluster
+ * attn_bsr_plan - divides a call into units and runs on the device (attn_bsr_plan.h); one CTA, or a cluster
  *
- *   1  counts the units of each list; a prefix sum over lists (each CTA does this by itself)
- *   2  describes the units, and finds the list of each by binary search (each CTA has a contiguous share)
- *   3  a prefix sum over the costs of the CTA's units; the CTAs exchange their sums
- *   4  chooses between whole units and runs of equal cost, and finds the runs that begin in the CTA's units
+ *   1  describes the lists, counts their units, and sums the counts up (each CTA does this by itself)
+ *   2  describes the units, one for each thread, and finds the list of each by binary search (each CTA has a
+ *      contiguous share); sums up their costs; the CTAs exchange the costs of their shares
+ *   3  chooses between whole units and runs of equal cost, and finds the runs that begin in the CTA's units
  *
- * A front whose units are not cut needs only steps 1 and 2. Describing a unit takes some 400 instructions, so
- * one SM would need 2 us for every 1024 units.
+ * A front whose units are not cut needs no costs and no step 3. The plan is made from arrays on the device,
+ * so that a captured graph serves other lists.
  *
- * The plan is made from arrays on the device, so that a captured graph serves other lists.
+ * Floor: a launch, and one dependent load for the arrays: 0.8 us. Describing the units takes most of the
+ * time. All arrays of a list are therefore read at once and only once, a sum over threads has one barrier,
+ * and a CTA has no more warps than its share needs, because all warps issue the instructions of a sum.
+ * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
-#define THREADS		ATTN_PLAN_THREADS
-#define PER_THREAD	4
-#define NEAR		(THREADS * PER_THREAD)	/* the most lists, and units, in shared memory */
+#define NEAR_LISTS	1024	/* lists whose descriptions are kept in shared memory */
+#define NEAR_UNITS	2048	/* units of a CTA whose costs are */
+
+/* The sum and the largest of several numbers. */
+struct sums {
+	int32_t sum, most;
+};
+
+struct plan_smem {
+	int32_t before[NEAR_LISTS];	/* number of units before each list */
+	struct attn_list list[NEAR_LISTS];
+	int32_t costs[NEAR_UNITS];	/* the cost of the CTA's units before each one */
+	struct sums warp[2][32];	/* of the warps, for scan() */
+	struct sums share[ATTN_PLAN_CTAS];	/* the costs of the CTAs' shares */
+	uint64_t shares;		/* the mbarrier that counts the bytes of `share` */
+};
 
 /*
- * Returns the sum of x over the threads up to and including this one. Sets *total to the sum over all
- * threads.
+ * Sets *before to the sum of x over the threads before this one, and returns the sum and the largest x of all
+ * threads. Consecutive calls must use different arrays, because a warp may still read that of the last call.
  */
-ATTN_DEV int32_t scan(int32_t x, int32_t *s_warp, int32_t *total)
+ATTN_DEV struct sums scan(int32_t x, struct sums s_warp[32], int32_t *before)
 {
-	int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-	int32_t of_warp;
+	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+	struct sums s = { x, __reduce_max_sync(~0u, x) };
 
 #pragma unroll
 	for (int step = 1; step < 32; step *= 2) {
-		int32_t y = __shfl_up_sync(~0u, x, step);
+		int32_t y = __shfl_up_sync(~0u, s.sum, step);
 
-		x += lane >= step ? y : 0;
+		s.sum += lane >= step ? y : 0;
 	}
-	__syncthreads();	/* all threads have read s_warp of the previous scan */
+	*before = s.sum - x;
 	if (lane == 31)
-		s_warp[warp] = x;
+		s_warp[warp] = s;
 	__syncthreads();
-	of_warp = s_warp[lane];
-#pragma unroll
-	for (int step = 1; step < 32; step *= 2) {
-		int32_t y = __shfl_up_sync(~0u, of_warp, step);
-
-		of_warp += lane >= step ? y : 0;
-	}
-	*total = __shfl_sync(~0u, of_warp, 31);
-	of_warp = __shfl_sync(~0u, of_warp, max(warp - 1, 0));
-	return x + (warp ? of_warp : 0);
+	s = { 0, 0 };
+	if (lane < blockDim.x / 32)
+		s = s_warp[lane];
+	*before += __reduce_add_sync(~0u, lane < warp ? s.sum : 0);
+	return { __reduce_add_sync(~0u, s.sum), __reduce_max_sync(~0u, s.most) };
 }
 
 /* Writes the place of each token in the parts that have q_index, for the merge. */
@@ -60,10 +71,12 @@ ATTN_DEV void invert_places(const struct attn_bsr_call &c)
 			continue;
 		places = p->row_indptr ? p->row_indptr[p->rows] :
 			 min((int64_t)p->rows * p->block_m, (int64_t)c.a.nnz_qo);
-		for (int i = threadIdx.x; i < c.a.nnz_qo; i += THREADS)
+#pragma unroll 1
+		for (int i = threadIdx.x; i < c.a.nnz_qo; i += blockDim.x)
 			c.w.place[k][i] = -1;
 		__syncthreads();
-		for (int i = threadIdx.x; i < places; i += THREADS)
+#pragma unroll 1
+		for (int i = threadIdx.x; i < places; i += blockDim.x)
 			c.w.place[k][p->q_index[i]] = i;
 	}
 }
@@ -84,91 +97,83 @@ ATTN_DEV int32_t last_up_to(const int32_t *before, int32_t n, int32_t x)
 	return low;
 }
 
-/* Counts the units of all lists. s_lists gets the number of units before each of the first NEAR lists. */
-ATTN_DEV int32_t count_units(const struct attn_bsr_call &c, int32_t *s_warp, int32_t *s_lists)
+/*
+ * Describes the lists and counts their units. If a CTA needs more lists than fit shared memory, it reads them
+ * again from memory, and therefore writes the counts that it reads, as all others do.
+ */
+ATTN_DEV int32_t count_units(const struct attn_bsr_call &c, struct plan_smem *s)
 {
-	int32_t lists = c.d.lists[c.a.num_parts], before = 0;
+	const int32_t lists = c.d.lists[c.a.num_parts];
+	int32_t units = 0;
 
-	for (int first = 0; first < lists; first += THREADS) {
-		int32_t i = first + threadIdx.x, n = 0, sum, total;
+	for (int32_t first = 0, nth = 0; first < lists; first += blockDim.x, nth ^= 1) {
+		const int32_t i = first + threadIdx.x;
+		int32_t n = 0, before;
+		struct sums all;
 
 		if (i < lists) {
 			struct attn_list l = attn_bsr_list(&c.a, &c.d, i);
 
 			n = attn_list_tiles(&c.d, &l) * attn_list_heads(&c.a, &c.d, l.part);
+			if (i < NEAR_LISTS)
+				s->list[i] = l;
 		}
-		sum = scan(n, s_warp, &total);
-		if (i < lists)
-			c.w.list_units[i] = before + sum - n;
-		if (i < lists && i < NEAR)
-			s_lists[i] = before + sum - n;
-		before += total;
+		all = scan(n, s->warp[nth], &before);
+		if (i < lists && i < NEAR_LISTS)
+			s->before[i] = units + before;
+		if (i < lists && (blockIdx.x == 0 || lists > NEAR_LISTS))
+			c.w.list_units[i] = units + before;
+		units += all.sum;
 	}
-	if (threadIdx.x == 0)
-		c.w.list_units[lists] = before;
+	if (threadIdx.x == 0 && blockIdx.x == 0)
+		c.w.list_units[lists] = units;
 	__syncthreads();
-	return before;
+	return units;
 }
 
-/* Writes the units first .. end - 1, at most NEAR. s_costs gets their costs. */
-ATTN_DEV void write_units(const struct attn_bsr_call &c, int32_t first, int32_t end,
-			     const int32_t *s_lists, int32_t *s_costs)
+/* Writes unit i and returns its cost. */
+ATTN_DEV int32_t write_unit(const struct attn_bsr_call &c, const struct plan_smem *s, int32_t i)
 {
 	const int32_t lists = c.d.lists[c.a.num_parts];
-	const int32_t *before = lists > NEAR ? c.w.list_units : s_lists;
+	const int32_t *before = lists > NEAR_LISTS ? c.w.list_units : s->before;
+	const int32_t k = last_up_to(before, lists, i);
+	const struct attn_list l = lists > NEAR_LISTS ? attn_bsr_list(&c.a, &c.d, k) : s->list[k];
+	const struct attn_unit u = attn_bsr_unit(&c.a, &c.d, &l, i - before[k]);
 
-	for (int32_t i = first + threadIdx.x; i < end; i += THREADS) {
-		int32_t k = last_up_to(before, lists, i);
-		struct attn_list l = attn_bsr_list(&c.a, &c.d, k);
-		struct attn_unit u = attn_bsr_unit(&c.a, &c.d, &l, i - before[k]);
-
-		c.w.units[i] = u;
-		s_costs[i - first] = ATTN_UNIT_COST + u.num_tiles;
-	}
+	c.w.units[i] = u;
+	return ATTN_UNIT_COST + u.num_tiles;
 }
 
 /*
- * Replaces each of the n costs in s_costs by `base` plus the sum of those before it. Returns the sum of all
- * costs, and raises *most to the largest cost that the thread adds. A thread adds PER_THREAD neighbours.
+ * begin_exchange() prepares the mbarrier at which the shares of the other CTAs arrive; all CTAs of the
+ * cluster must have called it before the first of them sends its share. exchange() sends the share *own to
+ * all CTAs and waits for theirs. It sets *base to the cost of the CTAs before this one, and *own to that of
+ * all CTAs.
  */
-ATTN_DEV int32_t sum_costs(int32_t *s_costs, int32_t n, int32_t base, int32_t *s_warp, int32_t *most)
+ATTN_DEV void begin_exchange(struct plan_smem *s)
 {
-	const int32_t at = threadIdx.x * PER_THREAD;
-	int32_t cost[PER_THREAD], sum = 0, before, total;
-
-	__syncthreads();	/* all costs have been written */
-#pragma unroll
-	for (int i = 0; i < PER_THREAD; i++) {
-		cost[i] = at + i < n ? s_costs[at + i] : 0;
-		sum += cost[i];
-		*most = max(*most, cost[i]);
-	}
-	before = base + scan(sum, s_warp, &total) - sum;
-#pragma unroll
-	for (int i = 0; i < PER_THREAD; i++) {
-		if (at + i < n)
-			s_costs[at + i] = before;
-		before += cost[i];
-	}
-	__syncthreads();
-	return base + total;
-}
-
-/* The costs that the CTAs of the cluster exchange: of all their units, and of the longest one. */
-struct shares {
-	int32_t cost[ATTN_PLAN_CTAS], most[ATTN_PLAN_CTAS];
-};
-
-/* Sends the cost of this CTA's units, and that of the longest one, to all CTAs. */
-ATTN_DEV void exchange(struct shares *s, int32_t cost, int32_t most)
-{
-	if (threadIdx.x < gridDim.x) {
-		ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->cost[blockIdx.x]), threadIdx.x), cost);
-		ptx_st_shared_cluster_b32(ptx_mapa(ptx_smem(&s->most[blockIdx.x]), threadIdx.x), most);
+	if (threadIdx.x == 0) {
+		ptx_mbarrier_init(ptx_smem(&s->shares), 1);
+		ptx_fence_mbarrier_init_release_cluster();
+		ptx_mbarrier_arrive_expect_tx(ptx_smem(&s->shares), gridDim.x * sizeof(struct sums));
 	}
 	__syncwarp();
 	ptx_barrier_cluster_arrive_release();
-	ptx_barrier_cluster_wait_acquire();
+}
+
+ATTN_DEV void exchange(struct plan_smem *s, struct sums *own, int32_t *base)
+{
+	const int lane = threadIdx.x % 32;
+
+	if (threadIdx.x < gridDim.x)
+		ptx_st_async_v2(ptx_mapa(ptx_smem(&s->share[blockIdx.x]), threadIdx.x),
+				make_uint2(own->sum, own->most), ptx_mapa(ptx_smem(&s->shares), threadIdx.x));
+	ptx_mbarrier_wait_cluster(ptx_smem(&s->shares), 0);
+	*own = { 0, 0 };
+	if (lane < gridDim.x)
+		*own = s->share[lane];
+	*base = __reduce_add_sync(~0u, lane < blockIdx.x ? own->sum : 0);
+	*own = { __reduce_add_sync(~0u, own->sum), __reduce_max_sync(~0u, own->most) };
 }
 
 /*
@@ -179,7 +184,7 @@ ATTN_DEV void exchange(struct shares *s, int32_t cost, int32_t most)
 ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t first, int32_t n, const int32_t *costs,
 			 int32_t base, int32_t own, int32_t total, int32_t runs)
 {
-	for (int i = threadIdx.x; i < runs; i += THREADS) {
+	for (int32_t i = threadIdx.x; i < runs; i += blockDim.x) {
 		int32_t at = attn_run_at(total, runs, i) - base, before, u, tile;
 
 		if (at < 0 || at >= own)
@@ -195,61 +200,51 @@ ATTN_DEV void write_runs(const struct attn_bsr_call &c, int32_t first, int32_t n
 	}
 }
 
-/* Returns the largest of the threads' numbers. */
-ATTN_DEV int32_t largest(int32_t x, int32_t *s_warp)
+static __global__ __launch_bounds__(ATTN_PLAN_THREADS) void
+plan_kernel(const __grid_constant__ struct attn_bsr_call call)
 {
-	x = __reduce_max_sync(~0u, x);
-	__syncthreads();
-	if (threadIdx.x % 32 == 0)
-		s_warp[threadIdx.x / 32] = x;
-	__syncthreads();
-	return __reduce_max_sync(~0u, s_warp[threadIdx.x % 32]);
-}
+	__shared__ struct attn_bsr_call c;
+	__shared__ struct plan_smem s;
+	int32_t units, begin, end, own, base = 0, whole, runs, *costs = s.costs;
+	struct sums all = { 0, 0 };
 
-static __global__ __launch_bounds__(THREADS) void
-plan_kernel(const __grid_constant__ struct attn_bsr_call c)
-{
-	__shared__ int32_t s_warp[THREADS / 32], s_lists[NEAR], s_costs[NEAR];
-	__shared__ struct shares s_shares;
-	int32_t units, begin, end, own = 0, most = 0, base = 0, total = 0, whole, runs, *costs = s_costs;
-
+	if (gridDim.x > 1)
+		begin_exchange(&s);
+	/* constant memory is cold in each launch; the copy overlaps the end of the preceding kernel */
+	for (int i = threadIdx.x; i < sizeof(c) / 4; i += blockDim.x)
+		((int32_t *)&c)[i] = ((const int32_t *)&call)[i];
+	__syncthreads();
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	if (blockIdx.x == 0)
 		invert_places(c);
-	units = count_units(c, s_warp, s_lists);
-	begin = (int32_t)((int64_t)units * blockIdx.x / gridDim.x);
-	end = (int32_t)((int64_t)units * (blockIdx.x + 1) / gridDim.x);
-	if (end - begin > NEAR)
+	units = count_units(c, &s);
+	begin = (int32_t)((int64_t)units * blockIdx.x >> (31 - __clz(gridDim.x)));
+	end = (int32_t)((int64_t)units * (blockIdx.x + 1) >> (31 - __clz(gridDim.x)));
+	if (end - begin > NEAR_UNITS)
 		costs = c.w.costs + begin;
-	for (int32_t first = begin; first < end; first += NEAR) {
-		const int32_t n = min(end - first, NEAR);
+	for (int32_t first = begin, nth = 0; first < end; first += blockDim.x, nth ^= 1) {
+		const int32_t i = first + threadIdx.x, cost = i < end ? write_unit(c, &s, i) : 0;
+		struct sums some;
+		int32_t before;
 
-		write_units(c, first, first + n, s_lists, s_costs);
 		if (c.d.uncut)
 			continue;
-		own = sum_costs(s_costs, n, own, s_warp, &most);
-		for (int32_t i = threadIdx.x; costs != s_costs && i < n; i += THREADS)
-			costs[first - begin + i] = s_costs[i];
-		__syncthreads();	/* before the next costs replace these */
+		some = scan(cost, s.warp[nth], &before);
+		if (i < end)
+			costs[i - begin] = all.sum + before;
+		all = { all.sum + some.sum, max(all.most, some.most) };
 	}
-	if (!c.d.uncut) {
-		most = largest(most, s_warp);
-		total = own;
-	}
-	if (!c.d.uncut && gridDim.x > 1) {
-		exchange(&s_shares, own, most);
-		total = 0;
-		for (int k = 0; k < gridDim.x; k++) {
-			base += k < blockIdx.x ? s_shares.cost[k] : 0;
-			total += s_shares.cost[k];
-			most = max(most, s_shares.most[k]);
-		}
-	}
-	whole = attn_plan_whole(&c.d, units, total, most);
-	runs = whole || !units ? units : attn_plan_runs(&c.d, total);
+	own = all.sum;
+	__syncthreads();	/* all costs have been written */
+	if (gridDim.x > 1)
+		ptx_barrier_cluster_wait_acquire();
+	if (gridDim.x > 1 && !c.d.uncut)
+		exchange(&s, &all, &base);
+	whole = attn_plan_whole(&c.d, units, all.sum, all.most);
+	runs = whole || !units ? units : attn_plan_runs(&c.d, all.sum);
 	if (!whole && begin < end)
-		write_runs(c, begin, end - begin, costs, base, own, total, runs);
+		write_runs(c, begin, end - begin, costs, base, own, all.sum, runs);
 	if (blockIdx.x == 0 && threadIdx.x == 0) {
 		if (!whole)
 			c.w.runs[runs] = { units, 0 };

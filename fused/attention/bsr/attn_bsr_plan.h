@@ -31,7 +31,7 @@
 
 /* The parameters of the division of a call that the host computes. */
 struct attn_division {
-	int32_t rows, keys;			/* packed rows of a row tile, keys of a key tile */
+	int32_t rows, keys;			/* packed rows of a row tile, keys of a key tile: 2^n */
 	int32_t group, heads;			/* query heads of a KV head; KV heads */
 	int32_t section;			/* KV heads whose keys the L2 can hold together */
 	int32_t ctas;
@@ -53,15 +53,25 @@ struct attn_unit {
 
 /* The begin of a run, which ends where the next one begins. */
 struct attn_run {
-	int32_t unit, tile;
+	int32_t unit __attribute__((aligned(8))), tile;
 };
 
 /* The head of the plan. */
 struct attn_plan_head {
-	int32_t units, runs;
+	int32_t units __attribute__((aligned(16))), runs;
 	int32_t whole;			/* runs are whole units, drawn from the counter */
 	int32_t next;			/* the counter, which begins at the number of CTAs */
 };
+
+/* Returns n / power rounded up, for a power of two: a division takes 20 instructions. */
+ATTN_FN int32_t attn_shift_up(int32_t n, int32_t power)
+{
+#ifdef __CUDA_ARCH__
+	return (n + power - 1) >> (31 - __clz(power));
+#else
+	return (n + power - 1) >> __builtin_ctz((unsigned int)power);
+#endif
+}
 
 /* A list: its part, index head and block row; the places of its tokens; its keys. */
 struct attn_list {
@@ -75,14 +85,15 @@ ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, cons
 	const struct cairn_attn_part *p = a->part;
 	struct attn_list l = { 0, 0, 0, 0, 0, 0 };
 	int64_t first, end;
-	int32_t blocks;
+	int32_t blocks, last;
 
 	while (i >= d->lists[l.part + 1])
 		l.part++;
 	p += l.part;
 	i -= d->lists[l.part];
-	l.head = i / p->rows;
-	l.row = i % p->rows;
+	if (p->index_heads > 1)
+		l.head = i / p->rows;
+	l.row = i - l.head * p->rows;
 	first = p->row_indptr ? p->row_indptr[l.row] : (int64_t)l.row * p->block_m;
 	end = p->row_indptr ? p->row_indptr[l.row + 1] : first + p->block_m;
 	if (end > a->nnz_qo)
@@ -91,9 +102,10 @@ ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, cons
 	l.tokens = end > first ? (int32_t)(end - first) : 0;
 	if (l.tokens * d->group <= d->skip)
 		l.tokens = 0;
+	/* last_len is read even if the list is empty, so that this load waits for no other */
+	last = p->last_len ? p->last_len[i] : p->block_n;
 	blocks = p->blk_indptr[i + l.head + 1] - p->blk_indptr[i + l.head];
-	if (blocks > 0)
-		l.len = (blocks - 1) * p->block_n + (p->last_len ? p->last_len[i] : p->block_n);
+	l.len = blocks > 0 ? (blocks - 1) * p->block_n + last : 0;
 	return l;
 }
 
@@ -106,7 +118,7 @@ ATTN_FN int32_t attn_list_heads(const struct cairn_attn_bsr_args *a, const struc
 
 ATTN_FN int32_t attn_list_tiles(const struct attn_division *d, const struct attn_list *l)
 {
-	return attn_div_up(l->tokens * d->group, d->rows);
+	return attn_shift_up(l->tokens * d->group, d->rows);
 }
 
 /*
@@ -125,12 +137,16 @@ ATTN_FN int32_t attn_unit_of(const struct attn_division *d, int32_t heads, int32
 ATTN_FN void attn_unit_find(const struct attn_division *d, int32_t heads, int32_t tiles, int32_t i,
 			    int32_t *tile, int32_t *head)
 {
-	int32_t first = i / (tiles * d->section) * d->section;
-	int32_t in_section = heads - first < d->section ? heads - first : d->section;
+	int32_t first = 0, in_section = heads, row_tile;
 
-	i -= first * tiles;
-	*tile = tiles - 1 - i / in_section;
-	*head = first + i % in_section;
+	if (d->section < heads) {
+		first = i / (tiles * d->section) * d->section;
+		in_section = heads - first < d->section ? heads - first : d->section;
+		i -= first * tiles;
+	}
+	row_tile = i / in_section;
+	*tile = tiles - 1 - row_tile;
+	*head = first + i - row_tile * in_section;
 }
 
 /* Returns the token at a place of a part. */
@@ -178,7 +194,7 @@ ATTN_FN int32_t attn_bsr_end(const struct cairn_attn_bsr_args *a, const struct a
 	return attn_within(position + 1 - (p->kv_pos0 ? p->kv_pos0[l->row] : 0), l->len);
 }
 
-/* Returns the alignment, in keys, of the first key of a unit. */
+/* Returns the alignment, in keys, of the first key of a unit: 2^n. */
 ATTN_FN int32_t attn_grain(const struct attn_division *d, int32_t part)
 {
 	return d->box[part] > 16 ? d->box[part] : 16;
@@ -208,9 +224,9 @@ ATTN_FN struct attn_unit attn_bsr_unit(const struct cairn_attn_bsr_args *a, cons
 		end = until > end ? until : end;
 	}
 	if (end > begin) {
-		u.hidden = begin % attn_grain(d, l->part);
+		u.hidden = begin & (attn_grain(d, l->part) - 1);
 		u.begin = begin - u.hidden;
-		u.num_tiles = attn_div_up(end - u.begin, d->keys);
+		u.num_tiles = attn_shift_up(end - u.begin, d->keys);
 	}
 	return u;
 }
@@ -232,10 +248,10 @@ ATTN_FN int32_t attn_plan_runs(const struct attn_division *d, int32_t cost)
 	return most < 1 ? 1 : most < d->ctas ? most : d->ctas;
 }
 
-/* Returns the cost of all work before run i. */
+/* Returns cost * i / runs, the cost of all work before run i, without a division of 64 bits. */
 ATTN_FN int32_t attn_run_at(int32_t cost, int32_t runs, int32_t i)
 {
-	return (int32_t)((int64_t)cost * i / runs);
+	return cost / runs * i + cost % runs * i / runs;
 }
 
 /* Returns the key tile of a unit that lies `cost` after the unit's begin. */

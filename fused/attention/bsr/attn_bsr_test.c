@@ -274,6 +274,8 @@ static const struct shape later[] = {
 		.flags = LSE | WHOLE, .scale = 0.02f, .roundings = 4 },
 	{ N("even_weights_of_two_parts_f16", 64, 2, 1, 64), PARTS({ 64, 16, 300 }, { 1, 16, 300 }),
 		.flags = LSE | WHOLE | F16, .scale = 0.03f, .roundings = 4 },
+	/* more lists, and more units of a CTA, than the planner keeps in shared memory */
+	{ N("units_past_2048_sms_1", 2100, 1, 1, 64), PARTS({ 1, 1, 3 }), .flags = LSE, .sms = 1 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
