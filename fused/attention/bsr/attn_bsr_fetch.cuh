@@ -183,7 +183,7 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	return w;
 }
 
-/* Copies Q of a row tile; rows past those of the block row become zeros. */
+/* Copies Q of a row tile. What the tile's rows past those of the block row hold reaches no result. */
 template <class F>
 ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr_tile &t, uint32_t s_q,
 			    const int32_t *tokens)
@@ -191,16 +191,17 @@ ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr
 	constexpr int chunks = F::qk / 8;
 	const int thread = attn_thread(), first = attn_token(t.row0, c.d.magic);
 
+	const int own = min(F::rows, t.rows - t.row0) * chunks;
+
 #pragma unroll 4
-	for (int i = thread; i < F::rows * chunks; i += 128) {
+	for (int i = thread; i < own; i += 128) {
 		int in_tile = i / chunks, chunk = i % chunks, row = t.row0 + in_tile;
 		int token = attn_token(row, c.d.magic);
-		bool own = row < t.rows;
-		int64_t at = own ? tokens[token - first] * c.a.q_stride +
-				   (int64_t)(t.head + row - token * c.d.group) * F::qk : 0;
+		int64_t at = tokens[token - first] * c.a.q_stride +
+			     (int64_t)(t.head + row - token * c.d.group) * F::qk;
 
 		ptx_cp_async_cg(s_q + attn_panel_at<F::rows>(in_tile, chunk),
-				(const uint16_t *)c.a.q + at + chunk * 8, own ? 16 : 0);
+				(const uint16_t *)c.a.q + at + chunk * 8, 16);
 	}
 }
 
@@ -315,14 +316,10 @@ ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_ext
 	}
 	if (at->run >= x->runs)
 		return false;
-	/* read again each time, so that the run's range does not occupy registers during the fetch */
-	const int32_t unit = __ldcg(&c.w.runs[at->run].unit), tile = __ldcg(&c.w.runs[at->run].tile);
-	const int32_t last = __ldcg(&c.w.runs[at->run + 1].unit), end = __ldcg(&c.w.runs[at->run + 1].tile);
-
-	at->unit = at->unit < 0 ? unit : at->unit + 1;
-	at->from = at->unit == unit ? tile : 0;
-	at->to = at->unit == last ? end : 0x7fffffff;
-	return at->unit < last || (at->unit == last && at->from < end);
+	at->unit = at->unit < 0 ? x->begin.unit : at->unit + 1;
+	at->from = at->unit == x->begin.unit ? x->begin.tile : 0;
+	at->to = at->unit == x->end.unit ? x->end.tile : 0x7fffffff;
+	return at->unit < x->end.unit || (at->unit == x->end.unit && at->from < x->end.tile);
 }
 
 /* Begins piece `at`, which *w then describes. attn_fetch_q() must follow. */
@@ -433,6 +430,10 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 	if (attn_thread() == 0) {
 		x->runs = __ldcg(&c.w.head->runs);
 		x->whole = __ldcg(&c.w.head->whole);
+		if (!x->whole && at.run < x->runs) {
+			x->begin = c.w.runs[at.run];
+			x->end = c.w.runs[at.run + 1];
+		}
 	}
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	more = attn_find_piece<F>(c, x, &at, 0);

@@ -26,7 +26,7 @@
 #include "fused/attention/bsr/attn_bsr.h"
 #include "fused/attention/base/attn_tile.h"
 
-#define ATTN_UNIT_COST	1	/* in key tiles: the first loads and the results */
+#define ATTN_UNIT_COST	2	/* in key tiles: the first loads and the results */
 #define ATTN_MANY	4	/* from this many units per CTA on, runs are whole units */
 
 /* The parameters of the division of a call that the host computes. */

@@ -67,6 +67,7 @@ template <class F> struct attn_bsr_extra {
 	int32_t positions[2][F::keys];			/* of keys, for the threads of the producer */
 	struct attn_bsr_token mine[F::rows];
 	int32_t runs, whole;				/* of struct attn_plan_head */
+	struct attn_run begin, end;			/* of the CTA's run, unless runs are whole units */
 	int32_t next;					/* the run after this one */
 	/* the ring for 8-bit keys: mbarriers, enum attn_raw of its tiles, the tiles */
 	uint64_t full[F::raw_stages + 1], empty[F::raw_stages + 1];
