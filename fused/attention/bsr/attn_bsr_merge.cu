@@ -10,7 +10,7 @@
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
 #define THREADS		ATTN_MERGE_THREADS
-#define ROWS		(THREADS / 32)	/* packed rows that a CTA merges at a time */
+#define WARPS		(THREADS / 32)
 
 /* The states of a row that have been added so far: their sums relative to the largest lse. */
 template <int vec> struct merged {
@@ -137,39 +137,67 @@ ATTN_DEV void write_row(const struct attn_bsr_call &c, const struct merged<vec> 
 		c.a.lse[at] = m.sum > 0 ? m.top + logf(m.sum) : -CUDART_INF_F;
 }
 
+/* A packed row of a unit of part 0. token -1: there is no such row, or it is already finished. */
+struct merge_row {
+	int32_t unit, row, token, head;
+};
+
+/* Returns row `in_tile` of a unit's row tile. */
+ATTN_DEV struct merge_row find_row(const struct attn_bsr_call &c, int32_t unit, int32_t in_tile)
+{
+	const struct cairn_attn_part *p = &c.a.part[0];
+	const struct attn_unit u = c.w.units[unit];
+	const int32_t row = u.row0 + in_tile, ordinal = attn_token(row, c.d.magic);
+	struct attn_list l;
+
+	if (c.a.num_parts == 1 && !u.cut)
+		return { unit, row, -1, 0 };
+	l = attn_bsr_list(&c.a, &c.d, (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row);
+	if (ordinal >= l.tokens)
+		return { unit, row, -1, 0 };
+	return { unit, row, attn_bsr_token(p, l.first + ordinal),
+		 u.kv_head * c.d.group + row - ordinal * c.d.group };
+}
+
+/*
+ * Rows are numbered by their places in the row tiles first, so that the rows of units with few rows go to
+ * different warps. A lane looks up one row, so that a warp finds the existing ones among its next 32 rows at
+ * once.
+ */
 template <int dtype, int vec>
 static __global__ __launch_bounds__(THREADS, 8) void
 merge_kernel(const __grid_constant__ struct attn_bsr_call c)
 {
-	const struct cairn_attn_part *p = &c.a.part[0];
-	int32_t units, chunks;
+	const int64_t warps = (int64_t)gridDim.x * WARPS;
+	int64_t rows;
+	int32_t units;
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	units = c.w.list_units[c.d.lists[1]];
 	if (c.a.num_parts == 1 && c.w.head->whole)
 		return;
-	chunks = c.d.rows / ROWS;
-	for (int32_t i = blockIdx.x; i < units * chunks; i += gridDim.x) {
-		const struct attn_unit u = c.w.units[i / chunks];
-		const int32_t row = u.row0 + i % chunks * ROWS + threadIdx.x / 32;
-		int32_t ordinal = attn_token(row, c.d.magic), token, head;
-		struct merged<vec> m = { -CUDART_INF_F };
-		struct attn_list l;
-		int64_t at;
+	rows = (int64_t)units * c.d.rows;
+	for (int64_t first = blockIdx.x * WARPS + threadIdx.x / 32; first < rows; first += 32 * warps) {
+		const int64_t own = first + threadIdx.x % 32 * warps;
+		struct merge_row r = { 0, 0, -1, 0 };
 
-		if (c.a.num_parts == 1 && !u.cut)
-			continue;
-		l = attn_bsr_list(&c.a, &c.d, (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row);
-		if (ordinal >= l.tokens)
-			continue;
-		token = attn_bsr_token(p, l.first + ordinal);
-		head = u.kv_head * c.d.group + row - ordinal * c.d.group;
-		at = (int64_t)token * c.a.num_qo_heads + head;
-		add_unit<vec>(c, &m, i / chunks, row, at);
-		for (int k = 1; k < c.a.num_parts; k++)
-			add_part<vec>(c, &m, k, token, head);
-		write_row<dtype, vec>(c, m, at);
+		if (own < rows)
+			r = find_row(c, (int32_t)(own % units), (int32_t)(own / units));
+		for (uint32_t left = __ballot_sync(~0u, r.token >= 0); left; left &= left - 1) {
+			const int lane = __ffs(left) - 1;
+			const int32_t unit = __shfl_sync(~0u, r.unit, lane);
+			const int32_t row = __shfl_sync(~0u, r.row, lane);
+			const int32_t token = __shfl_sync(~0u, r.token, lane);
+			const int32_t head = __shfl_sync(~0u, r.head, lane);
+			const int64_t at = (int64_t)token * c.a.num_qo_heads + head;
+			struct merged<vec> m = { -CUDART_INF_F };
+
+			add_unit<vec>(c, &m, unit, row, at);
+			for (int k = 1; k < c.a.num_parts; k++)
+				add_part<vec>(c, &m, k, token, head);
+			write_row<dtype, vec>(c, m, at);
+		}
 	}
 }
 
