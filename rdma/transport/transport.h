@@ -137,11 +137,36 @@ struct cairn_stream_rows {
 	uint32_t rows;
 };
 #define CAIRN_STREAM_PARTS	2
+
+/*
+ * What puts and waits read from memory of the stream's device when they run, so that a captured graph can be
+ * replayed with other numbers. It must not change while they may run.
+ */
+struct cairn_stream_now {
+	uint64_t number;		/* added to the value of a signal */
+	uint64_t rows;			/* most rows of a block that are put */
+	uint64_t turn, unused;		/* of waits */
+};
+
 struct cairn_stream_put {
+	const struct cairn_stream_now *now;	/* NULL: value and rows are as they are here */
 	const struct cairn_remote *remote;	/* NULL if there are no rows */
 	struct cairn_stream_rows part[CAIRN_STREAM_PARTS];
 	uint64_t value, word;
 	uint32_t slot;				/* < num_slots */
+};
+
+/*
+ * A wait in the order of a stream, for a signal of the peer, and for another stream of this end. Streams take
+ * turns by words of the device's memory: when the wait is reached, it sets *ended to its turn, which says
+ * that all before it in its stream is done; and it ends when *order is at least the turn before its own.
+ */
+struct cairn_stream_wait {
+	const struct cairn_stream_now *now;	/* NULL: ended and order must be NULL, too */
+	uint64_t value;
+	uint64_t *ended, *order;		/* NULL: none */
+	uint32_t slot;				/* CAIRN_NO_SIGNAL: waits for no signal */
+	uint32_t timeout_ms;
 };
 
 /* Arguments of transport.cuh; plain data, passed to kernels by value. */
@@ -218,15 +243,15 @@ struct cairn_transport_table {
 	 * Puts and waits in the order of a stream, without the host between two ends. With options.gpu, which
 	 * must be the calling thread's device, they enqueue one kernel each: what is enqueued behind a wait
 	 * runs when the signal has come. A wait is one CTA, so that waits never fill the GPU. Without a GPU
-	 * both happen at once, and `stream` is not used. -EOPNOTSUPP: not supported for memory of a GPU.
+	 * both happen at once, and `stream` is not used. -EOPNOTSUPP: not supported for memory of a GPU. Both
+	 * can be captured; a graph must not run when the channel has been destroyed.
 	 *
 	 * When a wait fails, the channel's streams go on, but all their later puts and waits do nothing, and
 	 * stream_error() returns the error. stream_stop() makes them fail with -ECANCELED, those that are
 	 * under way, too; any thread may call it.
 	 */
 	int (*stream_put)(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream);
-	int (*stream_wait)(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			   void *stream);
+	int (*stream_wait)(struct cairn_channel *c, const struct cairn_stream_wait *w, void *stream);
 	int (*stream_error)(struct cairn_channel *c);
 	int (*stream_stop)(struct cairn_channel *c);
 	/*

@@ -134,8 +134,7 @@ int transport_usable(struct cairn_channel *c, const char *what);	/* checks that 
 
 /* transport_stream.c */
 int transport_stream_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream);
-int transport_stream_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			  void *stream);
+int transport_stream_wait(struct cairn_channel *c, const struct cairn_stream_wait *w, void *stream);
 int transport_stream_error(struct cairn_channel *c);
 int transport_stream_stop(struct cairn_channel *c);
 int transport_sum(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key, uint64_t *sum);

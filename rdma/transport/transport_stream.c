@@ -6,6 +6,7 @@
  * Without one they are host puts and waits: rows are gathered in memory of the channel first, because a put
  * needs a registered source.
  */
+#include <sched.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -80,7 +81,9 @@ static struct transport_stream_part part_of(const struct cairn_stream_rows *r, u
 
 static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p, void *stream)
 {
-	struct transport_stream_args a = { .value = p->value, .word = p->word, .slot = p->slot };
+	struct transport_stream_args a = {
+		.now = p->now, .value = p->value, .word = p->word, .slot = p->slot,
+	};
 	struct cairn_device_region remote = { 0 };
 
 	CAIRN_TRY(for_kernels(c));
@@ -93,11 +96,11 @@ static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p
 	return transport_stream_launch_put(&a, stream);
 }
 
-static int enqueue_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			void *stream)
+static int enqueue_wait(struct cairn_channel *c, const struct cairn_stream_wait *w, void *stream)
 {
 	struct transport_stream_args a = {
-		.value = value, .slot = slot, .timeout_ns = timeout_ms * 1000000ull,
+		.now = w->now, .ended = w->ended, .order = w->order, .value = w->value, .slot = w->slot,
+		.timeout_ns = w->timeout_ms * 1000000ull,
 	};
 
 	CAIRN_TRY(for_kernels(c));
@@ -148,12 +151,9 @@ static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p
 	return cairn_error(EOPNOTSUPP, "transport %s: this build has no CUDA", c->t->ops->name);
 }
 
-static int enqueue_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			void *stream)
+static int enqueue_wait(struct cairn_channel *c, const struct cairn_stream_wait *w, void *stream)
 {
-	(void)slot;
-	(void)value;
-	(void)timeout_ms;
+	(void)w;
 	return enqueue_put(c, NULL, stream);
 }
 
@@ -191,14 +191,22 @@ static int make_room(struct cairn_channel *c, uint64_t bytes)
 	return ret;
 }
 
+/* The rows of a block that are put now. */
+static uint32_t rows_now(const struct cairn_stream_put *p, int part)
+{
+	const uint32_t rows = p->part[part].rows;
+
+	return p->now && p->now->rows < rows ? (uint32_t)p->now->rows : rows;
+}
+
 /* Puts a block, gathered from byte `at` on, in as few pieces as the other end's rows allow. */
 static int put_rows(struct cairn_channel *c, const struct cairn_stream_put *p,
-		    const struct cairn_stream_rows *r, uint64_t at)
+		    const struct cairn_stream_rows *r, uint32_t rows, uint64_t at)
 {
-	const uint32_t pieces = r->to_stride == r->bytes ? 1 : r->rows;
-	const uint64_t bytes = r->bytes * (r->rows / pieces);
+	const uint32_t pieces = r->to_stride == r->bytes ? 1 : rows;
+	const uint64_t bytes = r->bytes * (rows / pieces);
 
-	for (uint32_t i = 0; i < r->rows; i++)
+	for (uint32_t i = 0; i < rows; i++)
 		memcpy(c->gathered->addr + at + i * r->bytes, (const char *)r->from + i * r->from_stride,
 		       r->bytes);
 	for (uint32_t i = 0; i < pieces; i++) {
@@ -214,19 +222,49 @@ static int put_rows(struct cairn_channel *c, const struct cairn_stream_put *p,
 
 static int put_at_once(struct cairn_channel *c, const struct cairn_stream_put *p)
 {
-	const struct cairn_put signal = { .value = p->value, .word = p->word, .slot = p->slot };
+	const struct cairn_put signal = {
+		.value = p->value + (p->now ? p->now->number : 0), .word = p->word, .slot = p->slot,
+	};
 	uint64_t bytes = 0, at = 0;
 
 	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
-		bytes += p->part[i].rows * p->part[i].bytes;
+		bytes += rows_now(p, i) * p->part[i].bytes;
 	if (bytes)
 		CAIRN_TRY(make_room(c, bytes));
 	for (int i = 0; i < CAIRN_STREAM_PARTS; i++) {
-		if (p->part[i].rows)
-			CAIRN_TRY(put_rows(c, p, &p->part[i], at));
-		at += p->part[i].rows * p->part[i].bytes;
+		if (rows_now(p, i))
+			CAIRN_TRY(put_rows(c, p, &p->part[i], rows_now(p, i), at));
+		at += rows_now(p, i) * p->part[i].bytes;
 	}
 	return transport_put(c, &signal, PUT_MS);
+}
+
+/* Says that this stream has come so far, and waits until that of the turn before has. */
+static int take_turn(struct cairn_channel *c, const struct cairn_stream_wait *w)
+{
+	const uint64_t end = transport_now() + w->timeout_ms * 1000000ull;
+
+	if (w->ended)
+		__atomic_store_n(w->ended, w->now->turn, __ATOMIC_RELEASE);
+	while (w->order && __atomic_load_n(w->order, __ATOMIC_ACQUIRE) + 1 < w->now->turn) {
+		CAIRN_TRY(transport_error(c));
+		if (transport_now() > end)
+			return -ETIMEDOUT;
+		sched_yield();
+	}
+	return 0;
+}
+
+static int wait_at_once(struct cairn_channel *c, const struct cairn_stream_wait *w)
+{
+	const uint64_t value = w->value + (w->now ? w->now->number : 0);
+	int ret = take_turn(c, w);
+
+	if (!ret && w->slot != CAIRN_NO_SIGNAL)
+		ret = transport_wait(c, w->slot, value, w->timeout_ms, NULL);
+	if (ret == -ETIMEDOUT)		/* what follows the wait must not run */
+		transport_fail(c, ETIMEDOUT, "waited %u ms for slot %u", w->timeout_ms, w->slot);
+	return ret;
 }
 
 /* ---- the interface ---- */
@@ -239,21 +277,15 @@ int transport_stream_put(struct cairn_channel *c, const struct cairn_stream_put 
 	return c->t->options.gpu < 0 ? put_at_once(c, p) : enqueue_put(c, p, stream);
 }
 
-int transport_stream_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			  void *stream)
+int transport_stream_wait(struct cairn_channel *c, const struct cairn_stream_wait *w, void *stream)
 {
-	int ret;
-
 	CAIRN_TRY(transport_usable(c, "stream_wait"));
-	if (slot >= c->t->options.num_slots)
-		return cairn_error(EINVAL, "stream_wait: slot: %u of %u", slot, c->t->options.num_slots);
+	if (!w || (!w->now && (w->ended || w->order)))
+		return cairn_error(EINVAL, "stream_wait: %s: null pointer", w ? "now" : "w");
+	if (w->slot >= c->t->options.num_slots && w->slot != CAIRN_NO_SIGNAL)
+		return cairn_error(EINVAL, "stream_wait: slot: %u of %u", w->slot, c->t->options.num_slots);
 	CAIRN_TRY(transport_stream_error(c));
-	if (c->t->options.gpu >= 0)
-		return enqueue_wait(c, slot, value, timeout_ms, stream);
-	ret = transport_wait(c, slot, value, timeout_ms, NULL);
-	if (ret == -ETIMEDOUT)		/* what follows the wait must not run */
-		transport_fail(c, ETIMEDOUT, "waited %u ms for slot %u", timeout_ms, slot);
-	return ret;
+	return c->t->options.gpu >= 0 ? enqueue_wait(c, w, stream) : wait_at_once(c, w);
 }
 
 int transport_stream_error(struct cairn_channel *c)

@@ -5,8 +5,11 @@
  * put    All CTAs copy units of both blocks, strided over the grid, from this GPU's memory into the peer's.
  *        Each CTA arrives at the slot's counter; the last one resets it and sets the signal, as
  *        transport_put() does. A put does nothing once the channel's state is set.
- * wait   One thread polls the slot (transport_wait). If it fails, it sets the channel's state, so that later
- *        puts and waits end at once, and leaves error number and slot in host memory.
+ * wait   One thread says that its stream has come so far, polls the word of the stream before it, and then
+ *        the slot (transport_wait). If a wait fails, it sets the channel's state, so that later puts and
+ *        waits end at once, and leaves error number and slot in host memory.
+ *
+ * Numbers that differ between two replays of a graph come from global memory (struct cairn_stream_now).
  *
  * sum    Each thread adds up what its words give, each CTA what its threads have (transport_sum_word).
  *
@@ -31,9 +34,9 @@ TRANSPORT_FN uint64_t unit_at(uint64_t base, uint64_t stride, uint32_t row_units
 
 /* Copies this thread's units. All loads of an iteration are issued before its stores. */
 template <typename T>
-TRANSPORT_FN void copy_rows(const struct transport_stream_part &p)
+TRANSPORT_FN void copy_rows(const struct transport_stream_part &p, uint32_t most)
 {
-	const uint32_t units = p.rows * p.row_units, threads = gridDim.x * THREADS;
+	const uint32_t units = min(p.rows, most) * p.row_units, threads = gridDim.x * THREADS;
 
 	for (uint32_t i = blockIdx.x * THREADS + threadIdx.x; i < units; i += UNROLL * threads) {
 		T v[UNROLL];
@@ -54,17 +57,19 @@ TRANSPORT_FN void copy_rows(const struct transport_stream_part &p)
 __global__ void __launch_bounds__(THREADS)
 transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args a)
 {
+	const uint32_t most = a.now ? (uint32_t)a.now->rows : ~0u;
+
 	/* the peer may have closed its end, and freed the memory */
 	if (__syncthreads_or(transport_ld_relaxed_sys_u64(a.c.state) != 0))
 		return;
 #pragma unroll
 	for (int i = 0; i < CAIRN_STREAM_PARTS; i++) {
 		if (a.part[i].unit == 16)
-			copy_rows<uint4>(a.part[i]);
+			copy_rows<uint4>(a.part[i], most);
 		else if (a.part[i].unit == 4)
-			copy_rows<uint32_t>(a.part[i]);
+			copy_rows<uint32_t>(a.part[i], most);
 		else
-			copy_rows<uint8_t>(a.part[i]);
+			copy_rows<uint8_t>(a.part[i], most);
 	}
 	__syncthreads();
 	if (threadIdx.x)
@@ -76,14 +81,39 @@ transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args
 		a.c.arrived[a.slot] = 0;	/* for the next put, which comes behind this kernel */
 		ptx_fence_acq_rel_sys();
 	}
-	transport_st_relaxed_sys_b128(&a.c.theirs[a.slot], a.value, a.word);
+	transport_st_relaxed_sys_b128(&a.c.theirs[a.slot], a.value + (a.now ? a.now->number : 0), a.word);
+}
+
+/* Waits until the stream of the turn before has come as far as this one. Returns an error number. */
+TRANSPORT_FN int await_order(const struct transport_stream_args &a)
+{
+	const uint64_t begin = ptx_globaltimer(), turn = a.now->turn;
+
+	while (transport_ld_acquire_sys_u64(a.order) + 1 < turn) {
+		const uint64_t error = transport_ld_relaxed_sys_u64(a.c.state);
+
+		if (error)
+			return (int)error;
+		if (ptx_globaltimer() - begin > a.timeout_ns)
+			return ETIMEDOUT;
+	}
+	return 0;
 }
 
 __global__ void transport_stream_wait_kernel(const __grid_constant__ struct transport_stream_args a)
 {
+	const uint64_t number = a.now ? a.now->number : 0;
 	struct cairn_signal s;
-	const int error = transport_wait(&a.c, a.slot, a.value, a.timeout_ns, &s);
+	int error = 0;
 
+	if (a.ended) {
+		transport_fence_release_sys();
+		*(volatile uint64_t *)a.ended = a.now->turn;
+	}
+	if (a.order)
+		error = await_order(a);
+	if (!error && a.slot != CAIRN_NO_SIGNAL)
+		error = transport_wait(&a.c, a.slot, a.value + number, a.timeout_ns, &s);
 	if (!error)
 		return;
 	atomicCAS((unsigned long long *)a.c.state, 0ull, (unsigned long long)error);

@@ -15,6 +15,8 @@ struct transport_stream_part {
 struct transport_stream_args {
 	struct cairn_device_channel c;
 	struct transport_stream_part part[CAIRN_STREAM_PARTS];
+	const struct cairn_stream_now *now;
+	uint64_t *ended, *order;	/* of a wait */
 	uint64_t value, word, timeout_ns;
 	uint32_t slot;
 };

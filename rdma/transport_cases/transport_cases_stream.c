@@ -40,6 +40,13 @@ static int begin(struct end *e, uint64_t half, void **stream)
 	return ret != -EOPNOTSUPP && WANT(e, !ret);
 }
 
+static int await_slot(struct end *e, uint32_t slot, uint64_t value, uint32_t timeout_ms, void *stream)
+{
+	const struct cairn_stream_wait w = { .value = value, .slot = slot, .timeout_ms = timeout_ms };
+
+	return e->table->stream_wait(e->c[0], &w, stream);
+}
+
 /* Waits until the stream is empty. */
 static void settle(struct end *e, void *stream)
 {
@@ -132,11 +139,11 @@ static void stream_rows(struct end *e)
 		}
 		if (!e->rank) {
 			WANT(e, !e->table->stream_put(e->c[0], &p, stream));
-			WANT(e, !e->table->stream_wait(e->c[0], 1, i, WAIT_MS, stream));
+			WANT(e, !await_slot(e, 1, i, WAIT_MS, stream));
 			settle(e, stream);
 			continue;
 		}
-		WANT(e, !e->table->stream_wait(e->c[0], 0, i, e->plan->wait_ms, stream));
+		WANT(e, !await_slot(e, 0, i, e->plan->wait_ms, stream));
 		settle(e, stream);
 		WANT(e, !e->table->wait(e->c[0], 0, i, 0, &s) && s.value == i && s.word == 7 * i);
 		for (k = 0; k < 2 * 8; k++) {
@@ -180,14 +187,109 @@ static void stream_chain(struct end *e)
 		};
 
 		if (e->rank)
-			WANT(e, !e->table->stream_wait(e->c[0], 0, i, e->plan->wait_ms, stream));
+			WANT(e, !await_slot(e, 0, i, e->plan->wait_ms, stream));
 		WANT(e, !e->table->stream_put(e->c[0], &p, stream));
 		if (!e->rank)
-			WANT(e, !e->table->stream_wait(e->c[0], 1, i, e->plan->wait_ms, stream));
+			WANT(e, !await_slot(e, 1, i, e->plan->wait_ms, stream));
 	}
 	settle(e, stream);
 	WANT(e, end_check(e, e->bytes + rounds * cell, bytes, 3));
 	WANT(e, !e->table->stream_error(e->c[0]));
+	end_stream(e, stream);
+}
+
+/* What a graph of the next case has: rank 0 puts and waits, rank 1 waits and puts. */
+struct replayed {
+	struct end *e;
+	struct cairn_stream_put put;
+	struct cairn_stream_wait wait;
+};
+
+static int enqueue_replayed(const struct replayed *r, void *stream)
+{
+	if (r->e->rank)
+		CAIRN_TRY(r->e->table->stream_wait(r->e->c[0], &r->wait, stream));
+	CAIRN_TRY(r->e->table->stream_put(r->e->c[0], &r->put, stream));
+	return r->e->rank ? 0 : r->e->table->stream_wait(r->e->c[0], &r->wait, stream);
+}
+
+/* Runs the put and the wait: on a GPU, they are captured the first time, and their graph is launched. */
+static int replay(const struct replayed *r, void *stream, void **graph)
+{
+#ifdef CONFIG_CUDA
+	cudaGraph_t g;
+	int ret;
+
+	if (r->e->plan->gpu[r->e->rank] < 0)
+		return enqueue_replayed(r, stream);
+	if (!*graph) {
+		if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))
+			return -EIO;
+		ret = enqueue_replayed(r, stream);
+		if (cudaStreamEndCapture(stream, &g) || ret ||
+		    cudaGraphInstantiate((cudaGraphExec_t *)graph, g, 0))
+			return -EIO;
+		cudaGraphDestroy(g);
+	}
+	return cudaGraphLaunch(*graph, stream) ? -EIO : 0;
+#else
+	(void)graph;
+	return enqueue_replayed(r, stream);
+#endif
+}
+
+/*
+ * The same put and wait many times, with other numbers and rows in memory: so many rows come, and no more.
+ * Rank 0 puts, and rank 1 answers. The wait says which turn has come, and waits for the one before.
+ */
+static void stream_replays(struct end *e)
+{
+	enum { ROW = 48, ROWS = 9, NOW = 0, WORDS = 64, PAYLOAD = 256 };
+	struct replayed r = { .e = e };
+	uint64_t words[2], want;
+	void *stream, *graph = NULL;
+
+	if (!begin(e, HALF, &stream))
+		return;
+	r.put = (struct cairn_stream_put){
+		.now = (const void *)(e->buf + NOW), .remote = e->remote, .value = 3, .slot = e->rank ? 1 : 0,
+		.part[1] = {
+			.from = e->buf + PAYLOAD, .from_stride = ROW, .to = e->bytes + GUARD,
+			.to_stride = ROW, .bytes = ROW, .rows = e->rank ? 0 : ROWS,
+		},
+	};
+	r.wait = (struct cairn_stream_wait){
+		.now = r.put.now, .value = 3, .ended = (void *)(e->buf + WORDS),
+		.order = (void *)(e->buf + WORDS + 8),
+		.slot = e->rank ? 0 : 1, .timeout_ms = e->plan->wait_ms,
+	};
+	for (uint64_t i = 1; i <= 12 && !e->failures; i++) {
+		const struct cairn_stream_now now = { 10 * i, i % ROWS + 1, 5 * i, 0 };
+
+		words[0] = 0;
+		words[1] = now.turn - 1;
+		end_write(e, NOW, &now, sizeof(now));
+		end_write(e, WORDS, words, sizeof(words));
+		end_set(e, e->bytes, 0xee, ROWS * ROW + 2 * GUARD);
+		if (!e->rank)
+			end_fill(e, PAYLOAD, ROWS * ROW, i);
+		NEED(e, !end_barrier(e));
+		WANT(e, !replay(&r, stream, &graph));
+		settle(e, stream);
+		end_read(e, WORDS, &want, sizeof(want));
+		WANT(e, want == now.turn);
+		WANT(e, !e->table->stream_error(e->c[0]));
+		if (e->rank)		/* the guards show that no other row has come */
+			WANT(e, end_check(e, e->bytes + GUARD, now.rows * ROW, i));
+		NEED(e, !end_barrier(e));
+	}
+	r.wait.now = NULL;
+	WANT(e, e->table->stream_wait(e->c[0], &r.wait, stream) == -EINVAL);
+	WANT_ERROR(e, "now: null pointer");
+#ifdef CONFIG_CUDA
+	if (graph)
+		cudaGraphExecDestroy(graph);
+#endif
 	end_stream(e, stream);
 }
 
@@ -212,8 +314,8 @@ static void stream_time_out(struct end *e)
 	WANT_ERROR(e, "exceed a region");
 	p.slot = CAIRN_MAX_SLOTS;
 	WANT(e, e->table->stream_put(e->c[0], &p, stream) == -EINVAL);
-	WANT(e, e->table->stream_wait(e->c[0], CAIRN_MAX_SLOTS, 1, 1, stream) == -EINVAL);
-	ret = e->table->stream_wait(e->c[0], 5, 1, 30, stream);
+	WANT(e, await_slot(e, CAIRN_MAX_SLOTS, 1, 1, stream) == -EINVAL);
+	ret = await_slot(e, 5, 1, 30, stream);
 	settle(e, stream);
 	WANT(e, !ret || ret == -ETIMEDOUT);
 	WANT(e, e->table->stream_error(e->c[0]) == -ETIMEDOUT);
@@ -244,7 +346,7 @@ static void stream_stops(struct end *e)
 	if (!begin(e, HALF, &stream))
 		return;
 	NEED(e, !pthread_create(&thread, NULL, stop, e));
-	ret = e->table->stream_wait(e->c[0], 5, 1, 60000, stream);
+	ret = await_slot(e, 5, 1, 60000, stream);
 	settle(e, stream);
 	pthread_join(thread, NULL);
 	WANT(e, !ret || ret == -ECANCELED);
@@ -256,5 +358,6 @@ static void stream_stops(struct end *e)
 
 const struct end_case transport_stream_cases[] = {
 	{ "stream_rows", stream_rows }, { "stream_chain", stream_chain },
+	{ "stream_replays", stream_replays },
 	{ "stream_time_out", stream_time_out }, { "stream_stops", stream_stops }, { NULL, NULL },
 };

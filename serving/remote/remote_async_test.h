@@ -4,7 +4,8 @@
  *
  * Operations on one stream run in their order, and those on two streams at the same time, as on a device. The
  * memory is the host's, but a test must not look at it before it has waited for the stream. So the order of
- * streams can be tested without a device. Include conformance/harness.h first.
+ * streams can be tested without a device. Streams can be captured: a graph has the operations with their
+ * arguments, and each launch enqueues them again. Include conformance/harness.h first.
  */
 #ifndef CAIRN_REMOTE_ASYNC_TEST_H
 #define CAIRN_REMOTE_ASYNC_TEST_H
@@ -20,11 +21,17 @@
 struct async_work {
 	struct async_work *next;
 	int (*run)(const void *args);
+	size_t size;
 	_Alignas(16) char args[];
+};
+
+struct async_graph {
+	struct async_work *first, **last;
 };
 
 struct async_stream {
 	pthread_t thread;
+	struct async_graph *graph;	/* being captured; NULL: none is */
 	struct async_work *first, **last;
 	uint64_t enqueued, done;
 	int ends, ret;			/* ret: of the first operation that has failed */
@@ -82,7 +89,13 @@ static int async_enqueue(void *stream, int (*run)(const void *args), const void 
 		return -ENOMEM;
 	w->next = NULL;
 	w->run = run;
+	w->size = size;
 	memcpy(w->args, args, size);
+	if (s->graph) {
+		*s->graph->last = w;
+		s->graph->last = &w->next;
+		return 0;
+	}
 	pthread_mutex_lock(&async_lock);
 	*s->last = w;
 	s->last = &w->next;
@@ -134,6 +147,47 @@ static int async_stream_sync(void *stream)
 	pthread_mutex_unlock(&async_lock);
 	async_until(&e);
 	return s->ret;
+}
+
+static int async_graph_begin(void *stream)
+{
+	struct async_stream *s = stream;
+
+	s->graph = calloc(1, sizeof(*s->graph));
+	if (!s->graph)
+		return -ENOMEM;
+	s->graph->last = &s->graph->first;
+	return 0;
+}
+
+static int async_graph_end(void *stream, void **graph)
+{
+	struct async_stream *s = stream;
+
+	*graph = s->graph;
+	s->graph = NULL;
+	return 0;
+}
+
+static int async_graph_launch(void *graph, void *stream)
+{
+	const struct async_graph *g = graph;
+	int ret = 0;
+
+	for (const struct async_work *w = g->first; w && !ret; w = w->next)
+		ret = async_enqueue(stream, w->run, w->args, w->size);
+	return ret;
+}
+
+static void async_graph_destroy(void *graph)
+{
+	struct async_graph *g = graph;
+
+	for (struct async_work *w = g->first, *next; w; w = next) {
+		next = w->next;
+		free(w);
+	}
+	free(g);
 }
 
 static int async_event_create(void **event)
@@ -214,8 +268,7 @@ ASYNC_OP(mla_paged)
 
 struct async_wait {
 	struct cairn_channel *c;
-	uint32_t slot, timeout_ms;
-	uint64_t value;
+	struct cairn_stream_wait wait;
 };
 
 struct async_put {
@@ -228,15 +281,14 @@ static int async_run_channel_wait(const void *args)
 {
 	const struct async_wait *w = args;
 
-	cairn_transport_find("tcp")->stream_wait(w->c, w->slot, w->value, w->timeout_ms, NULL);
+	cairn_transport_find("tcp")->stream_wait(w->c, &w->wait, NULL);
 	return 0;
 }
 
-static int async_channel_wait(struct cairn_channel *c, uint32_t slot, uint64_t value, uint32_t timeout_ms,
-			      void *stream)
+static int async_channel_wait(struct cairn_channel *c, const struct cairn_stream_wait *wait, void *stream)
 {
-	return async_enqueue(stream, async_run_channel_wait,
-			     &(struct async_wait){ c, slot, timeout_ms, value }, sizeof(struct async_wait));
+	return async_enqueue(stream, async_run_channel_wait, &(struct async_wait){ c, *wait },
+			     sizeof(struct async_wait));
 }
 
 static int async_run_put(const void *args)
@@ -267,6 +319,10 @@ static inline void async_make(struct cairn_impl *impl)
 	impl->event_destroy = free;
 	impl->event_record = async_event_record;
 	impl->event_sync = async_event_sync;
+	impl->graph_begin = async_graph_begin;
+	impl->graph_end = async_graph_end;
+	impl->graph_launch = async_graph_launch;
+	impl->graph_destroy = async_graph_destroy;
 	impl->mem_copy = async_copy;
 	impl->mem_set = async_set;
 	impl->kv_append = async_kv_append;

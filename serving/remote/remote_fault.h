@@ -28,6 +28,9 @@ enum cairn_remote_fault {
 	FAULT_POSITIONS_OF_BEFORE,	/* those of later passes are not copied to the device */
 	FAULT_RESULTS_PACKED,		/* rows of results leave no room for other workers' heads */
 	FAULT_LANES_UNORDERED,		/* a plan's layer does not wait for that of the plan before it */
+	FAULT_GRAPH_OF_ANY_ROWS,	/* a plan is replayed with the graph of a plan of other rows */
+	FAULT_GRAPH_OF_ANY_SIDE,	/* a graph is replayed although K and V are in the other buffer */
+	FAULT_NUMBER_OF_CAPTURE,	/* all passes have the numbers of the first one */
 	FAULT_TURN_UNORDERED,		/* a turn does not wait for plans that are under way */
 	FAULT_PLAN_OVERTAKES,		/* a turn does not wait for plans that have not begun */
 	FAULT_MODEL_BUFFERS_SHARED,	/* another model worker writes its queries where the lead does */

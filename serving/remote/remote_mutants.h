@@ -33,6 +33,9 @@
 #define attn_stream_watch			mutant_stream_watch
 #define cairn_attn_remote_finish		mutant_attn_remote_finish
 #define cairn_attn_remote_settled		mutant_attn_remote_settled
+#define cairn_attn_remote_number		mutant_attn_remote_number
+#define cairn_attn_remote_side			mutant_attn_remote_side
+#define cairn_attn_remote_replayed		mutant_attn_remote_replayed
 #define cairn_share_results			mutant_share_results
 #define cairn_transport_get			mutant_transport_get	/* remote_mutants_test.c */
 #define cairn_attn_remote_begin			mutant_attn_remote_begin

@@ -11,6 +11,7 @@
 #include "serving/remote/remote_noticed_test.h"
 #include "serving/remote/remote_rig_test.h"
 #include "serving/remote/remote_lanes_test.h"
+#include "serving/remote/remote_graphs_test.h"
 #include "serving/remote/remote_async_test.h"
 #include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
@@ -103,6 +104,21 @@ static int queued_lanes(struct cairn_test *t)
 
 	if (!bad)
 		bad = rig_turns(t, &rig, 60);
+	rig_close(&rig);
+	return bad != 0;
+}
+
+/* Passes of two lanes, one after the other, as graphs at both ends; with three layers, of both sides. */
+static int graphs(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 2, .kv_heads = 3, .group = 1, .layers = 3, .window = 6, .lanes = 2, .by_stream = 1,
+		.decode = 1,
+	};
+	int64_t bad = rig_open(t, &rig, &shape);
+
+	if (!bad)
+		bad = rig_replays(t, &rig, 40);
 	rig_close(&rig);
 	return bad != 0;
 }
@@ -305,7 +321,8 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(PARITY_OF_LAYER, passes), MUTANT(WINDOW_IGNORED, passes), MUTANT(NO_MOVES, passes),
 	MUTANT(MOVES_LATE, passes), MUTANT(NO_ACQUIRE, passes), MUTANT(NUMBER_OF_TURN_BEFORE, passes),
 	MUTANT(POSITIONS_OF_BEFORE, queued), MUTANT(RESULTS_PACKED, queued),
-	MUTANT(LANES_UNORDERED, queued_lanes),
+	MUTANT(LANES_UNORDERED, queued_lanes), MUTANT(GRAPH_OF_ANY_ROWS, graphs),
+	MUTANT(GRAPH_OF_ANY_SIDE, graphs), MUTANT(NUMBER_OF_CAPTURE, graphs),
 	MUTANT(MOVES_AT_ONCE, lanes), MUTANT(BUFFER_BY_TURN, lanes), MUTANT(WORKER_LANES_SHARE, lanes),
 	MUTANT(RESULTS_SHARED, lanes), MUTANT(TURN_OF_LANE, lanes),
 	MUTANT(TURN_UNORDERED, models), MUTANT(PLAN_OVERTAKES, models),
@@ -353,6 +370,8 @@ static void by_stream(struct cairn_test *t)
 		return cairn_skip(t, "%s", cairn_last_error());
 	if (!EXPECT(t, !queued_lanes(t)))
 		cairn_note(t, "lanes: %s", cairn_last_error());
+	if (!EXPECT(t, !graphs(t)))
+		cairn_note(t, "graphs: %s", cairn_last_error());
 	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++)
 		if (!EXPECT(t, !differs(t, &shapes[i], 0)))
 			cairn_note(t, "shape %zu: %s", i, cairn_last_error());

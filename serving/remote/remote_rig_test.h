@@ -40,6 +40,7 @@ struct rig_shape {
 	int spares, join_ms;
 	int32_t lanes;			/* 0: 1 */
 	int by_stream;			/* the table acts as a device's; mutants alone can do so (share.h) */
+	int decode;			/* requests have one row each, and few pages are copied */
 	int journal;
 	uint64_t weights;		/* the lead's digest of them */
 	int32_t models;			/* model workers (remote_lanes_test.h); 0: 1 */
@@ -297,7 +298,8 @@ static inline void rig_add(struct cairn_test *t, struct rig *r, struct rig_reque
 	const int32_t before = q->len, b = p->batch++;
 	int32_t num = (before + RIG_PAGE - 1) / RIG_PAGE;
 
-	if (before % RIG_PAGE && cairn_rand(t) % 3 == 0) {	/* its last page was shared: copy on write */
+	/* its last page was shared: copy on write */
+	if (before % RIG_PAGE && cairn_rand(t) % (r->shape.decode ? 24 : 3) == 0) {
 		int32_t copy = rig_page(t, r);
 
 		r->moves[p->num_moves][0] = q->pages[num - 1];
@@ -330,6 +332,8 @@ static inline void rig_plan(struct cairn_test *t, struct rig *r)
 			struct rig_request *q = &r->requests[i];
 			int32_t rows = 1 + (int32_t)(cairn_rand(t) % 2 * (cairn_rand(t) % 6));
 
+			if (r->shape.decode)
+				rows = 1;
 			if (cairn_rand(t) % 4 == 0)
 				continue;
 			if (q->len + rows > RIG_CONTEXT)

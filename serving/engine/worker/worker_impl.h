@@ -110,10 +110,11 @@ struct graph {
 	int fused;			/* decode_step runs it */
 	int trees;
 	int pages;			/* ranks share out the pages of its requests */
+	int side;			/* with queued remote attention: see attn_remote.h */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
-	void *draw;			/* the same for the draw of a masked pass */
+	void *draw;			/* the same for the draw of a masked or queued pass */
 };
 
 /* Allocated spans of an array, in ascending order. */
@@ -275,15 +276,25 @@ void worker_sliced_destroy(struct cairn_worker *w);
 void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
 void worker_sliced_take_copies(struct cairn_worker *w);	/* makes those so far the pass's */
+/* Tells remote workers of the pass being built; before it is captured, launched or enqueued. */
+int worker_sliced_begin(struct cairn_worker *w);
 int worker_sliced_forward(struct cairn_worker *w);	/* with lanes, only its first slice */
+/* Has what is left of a queued pass wait: with lanes for a turn, else for its end, and then draws. */
+int worker_sliced_end(struct cairn_worker *w);
+/*
+ * Returns whether calls of the link to remote workers only enqueue. Then the whole pass of a lane is enqueued
+ * at once, and can be captured: its stream waits for results, and those of other lanes go on meanwhile. The
+ * draw is not part of it, because a pass that is lost must not draw.
+ */
+int worker_is_queued(const struct cairn_worker *w);
+int worker_sliced_side(const struct cairn_worker *w);	/* of the pass being built; 0 if it is not queued */
+/* worker_pass.c: the draw of the pass launched last, by its graph if it has one */
+int worker_draw(struct cairn_worker *w);
 
 /* worker_model.c: passes that another model worker computes */
 void worker_model_create(struct cairn_worker *w);
 int worker_model_launch(struct cairn_worker *w);
 int worker_model_turn(struct cairn_worker *w, int *under_way);
-
-/* worker_sliced.c; tells the attention workers of the pass being built */
-int worker_sliced_begin(struct cairn_worker *w);
 
 /* worker_tree.c; without options.trees these do nothing */
 int worker_tree_create(struct cairn_worker *w);

@@ -12,7 +12,8 @@
  * A repeatable decoding pass also draws after each row: it may recompute rows of an answer, whose draws are
  * dropped.
  *
- * A pass with masked draws is two: its logits, which launch enqueues, and its draw (cairn_worker_draw).
+ * A pass with masked draws is two: its logits, which launch enqueues, and its draw (cairn_worker_draw). So is
+ * a pass whose attention is remote and queued: its draw comes when it has ended (worker_sliced.c).
  *
  * Graphs: a decoding pass is captured when its shape (rows, sequences, bounds on qo_len and kv_len, kind of
  * draws) occurs for the second time. The first time warms up the operations, which may load code. The bound
@@ -177,7 +178,8 @@ static int enqueue(struct cairn_worker *w)
 			worker_drop_graphs(w);
 	}
 	CAIRN_TRY(forward(w));
-	if (w->slices_left)		/* cairn_worker_turn() runs the others, and draws */
+	/* cairn_worker_turn() runs the other slices, or worker_sliced_end() waits for them; then they draw */
+	if (w->slices_left || worker_is_queued(w))
 		return 0;
 	CAIRN_TRY(worker_taps_after(w));
 	return w->kind.masked ? 0 : enqueue_draw(w);
@@ -193,7 +195,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
-		    g->pages == (w->batch.pages != NULL) &&
+		    g->pages == (w->batch.pages != NULL) && g->side == worker_sliced_side(w) &&
 		    !memcmp(&g->kind, &w->kind, sizeof(g->kind)))
 			return g;
 		if (g->used < oldest->used)
@@ -205,7 +207,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
 		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
-		.pages = w->batch.pages != NULL,
+		.pages = w->batch.pages != NULL, .side = worker_sliced_side(w),
 	};
 	return g;
 }
@@ -242,13 +244,16 @@ static int run(struct cairn_worker *w, int decode)
 	int moved = 0;
 
 	w->graph = g;
+	if (w->remote)
+		CAIRN_TRY(worker_sliced_begin(w));
 	if (g && g->used && !g->exec)
 		CAIRN_TRY(capture(w, enqueue, &g->exec));
 	if (g && g->exec) {
 		g->used = w->stats.passes;
 		w->stats.graph_passes++;
 		w->stats.fused_passes += w->fused;
-		return TABLE(w, graph_launch, g->exec, w->stream);
+		CAIRN_TRY(TABLE(w, graph_launch, g->exec, w->stream));
+		return worker_sliced_end(w);
 	}
 	if (!w->fused)
 		CAIRN_TRY(reserve(w, &moved));
@@ -258,7 +263,7 @@ static int run(struct cairn_worker *w, int decode)
 		g->used = w->stats.passes;
 	CAIRN_TRY(enqueue(w));
 	w->stats.fused_passes += w->fused;
-	return 0;
+	return worker_sliced_end(w);
 }
 
 /* Gives row n of the logits a greedy draw that is not used. */
@@ -453,26 +458,28 @@ static int end_pass(struct cairn_worker *w)
 	return 0;
 }
 
+int worker_draw(struct cairn_worker *w)
+{
+	struct graph *g = w->graph;
+
+	/* a callback may have dropped the graphs since the launch */
+	if (g && g->exec && !g->draw)
+		CAIRN_TRY(capture(w, enqueue_draw, &g->draw));
+	return g && g->draw ? TABLE(w, graph_launch, g->draw, w->stream) : enqueue_draw(w);
+}
+
 int worker_end_pass(struct cairn_worker *w)
 {
-	CAIRN_TRY(enqueue_draw(w));
+	CAIRN_TRY(worker_draw(w));
 	return end_pass(w);
 }
 
 int cairn_worker_draw(struct cairn_worker *w)
 {
-	struct graph *g = w->graph;
-
 	if (!w->undrawn)
 		return cairn_error(EINVAL, "worker: no pass waits for its draw");
 	CAIRN_TRY(worker_mask_upload(w));
-	/* a callback may have dropped the graphs since the launch */
-	if (g && g->exec && !g->draw)
-		CAIRN_TRY(capture(w, enqueue_draw, &g->draw));
-	if (g && g->draw)
-		CAIRN_TRY(TABLE(w, graph_launch, g->draw, w->stream));
-	else
-		CAIRN_TRY(enqueue_draw(w));
+	CAIRN_TRY(worker_draw(w));
 	w->undrawn = 0;
 	return end_pass(w);
 }

@@ -89,7 +89,8 @@ int worker_sliced_begin(struct cairn_worker *w)
 		p.batch++;
 	p.num_rows = a->qo_indptr[p.batch];
 	p.num_pages = a->kv_indptr[p.batch];
-	return cairn_attn_remote_begin(w->remote, w->opt.lane, &p);
+	CAIRN_TRY(cairn_attn_remote_begin(w->remote, w->opt.lane, &p));
+	return cairn_attn_remote_number(w->remote, w->opt.lane, w->batch.num_rows, w->stream);
 }
 
 void worker_sliced_take_copies(struct cairn_worker *w)
@@ -106,13 +107,26 @@ void worker_sliced_take_copies(struct cairn_worker *w)
 	first->num_copies = 0;
 }
 
-/*
- * Returns whether calls of the link only enqueue. Then the whole pass of a lane is enqueued at once: its
- * stream waits for results, and those of other lanes go on meanwhile. Only its end is left to a turn.
- */
-static int is_queued(const struct cairn_worker *w)
+int worker_is_queued(const struct cairn_worker *w)
 {
 	return w->remote && cairn_share_by_stream(w->impl);
+}
+
+int worker_sliced_side(const struct cairn_worker *w)
+{
+	return w->remote ? cairn_attn_remote_side(w->remote, w->opt.lane) : 0;
+}
+
+int worker_sliced_end(struct cairn_worker *w)
+{
+	if (!worker_is_queued(w))
+		return 0;
+	w->slices_left = worker_has_lanes(w);
+	if (w->slices_left)
+		return 0;
+	CAIRN_TRY(cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream));
+	CAIRN_TRY(worker_taps_after(w));
+	return w->kind.masked ? 0 : worker_draw(w);
 }
 
 /* The attention worker gets this pass's batch; room for it has been made. */
@@ -120,13 +134,11 @@ int worker_sliced_forward(struct cairn_worker *w)
 {
 	int moved = 0;
 
-	CAIRN_TRY(w->remote ? worker_sliced_begin(w) :
-		  cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
-	if (worker_has_lanes(w) && !is_queued(w))
-		return cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream, &w->slices_left);
-	CAIRN_TRY(cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream));
-	w->slices_left = worker_has_lanes(w);
-	return w->remote && !w->slices_left ? cairn_attn_remote_finish(w->remote, w->opt.lane, w->stream) : 0;
+	if (w->attn)
+		CAIRN_TRY(cairn_attn_local_begin(w->attn, &w->batch, NULL, w->stream, &moved));
+	return worker_has_lanes(w) && !worker_is_queued(w) ?
+	       cairn_sliced_begin(w->sliced, &w->batch, link_of(w), w->stream, &w->slices_left) :
+	       cairn_sliced_forward(w->sliced, &w->batch, link_of(w), w->stream);
 }
 
 int cairn_worker_turn(struct cairn_worker *w, int *under_way)
@@ -141,7 +153,7 @@ int cairn_worker_turn(struct cairn_worker *w, int *under_way)
 	if (w->opt.model)
 		return worker_model_turn(w, under_way);
 	cairn_attn_remote_stats(w->remote, &before);
-	if (is_queued(w))
+	if (worker_is_queued(w))
 		w->slices_left = 0;
 	else
 		CAIRN_TRY(cairn_sliced_turn(w->sliced, &w->slices_left));
@@ -209,10 +221,17 @@ int cairn_worker_restores(const struct cairn_worker *w)
 
 int cairn_worker_restart(struct cairn_worker *w)
 {
+	int ret;
+
 	if (!cairn_worker_restores(w))
 		w->num_copies = 0;
-	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		if (w->group[i])
-			w->group[i]->model_passes = 0;
-	return cairn_attn_remote_restart(w->remote);
+	ret = cairn_attn_remote_restart(w->remote);
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++) {
+		if (!w->group[i])
+			continue;
+		w->group[i]->model_passes = 0;
+		/* they name channels of the epoch before, which has ended all that was under way */
+		worker_drop_graphs(w->group[i]);
+	}
+	return ret;
 }

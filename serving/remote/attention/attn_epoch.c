@@ -225,7 +225,6 @@ int cairn_attn_epoch_create(struct cairn_attn_epoch **out, const struct cairn_im
 		e->sources[i].e = e;
 	e->model.impl = impl;
 	e->by_stream = cairn_share_by_stream(impl);
-	e->last_lane = -1;
 	snprintf(e->address, sizeof(e->address), "%s", address);
 	e->scales = malloc(assign->num_bytes + 1);
 	if (e->scales)

@@ -14,12 +14,24 @@ struct attn_plan {
 	int32_t *bytes;
 };
 
-/* Lists of a pass in one block of pinned memory, and its copy on the device. */
+/*
+ * What operations read of a pass, in one block of pinned memory, and its copy on the device. Every array has
+ * a place of its own, so that a captured pass can be replayed.
+ */
 struct attn_packed {
 	char *host, *device;
-	size_t room, bytes;
+	size_t room, at;		/* at: place of the next array */
 	void *copied;			/* event: the block on the host may be written again */
+	const struct cairn_stream_now *now;	/* its copy on the device */
 };
+
+/* The captured layers of a pass with one row for each request. */
+struct attn_graph {
+	int32_t rows, kv_bound, side;	/* side: which buffer K and V of layer 0 are in */
+	uint64_t used;			/* number of the last such pass; 0: a free entry */
+	void *exec;			/* NULL until the second one */
+};
+#define ATTN_GRAPHS	64
 
 struct attn_lane {
 	int32_t index;
@@ -27,12 +39,14 @@ struct attn_lane {
 	struct cairn_lists lists;	/* of a pass */
 	struct attn_plan plan;		/* under way; bytes NULL: none */
 	struct cairn_remote_pass p;	/* what it says */
+	int32_t num_rows;		/* of the operations: those of p, and padding */
 	int32_t layer;			/* the next one of it */
-	uint64_t layers;		/* completed, of all passes */
+	uint64_t layers;		/* of all passes before it */
 	void *stream;
 	/* in the order of streams (attn_queue.c): */
-	struct attn_packed packed;	/* the lists, in memory of the device */
-	void **done;			/* [num_layers] events: keys of the layer are stored; with lanes */
+	struct attn_packed packed;
+	struct attn_graph graphs[ATTN_GRAPHS];
+	int is_replayed;		/* the layers being enqueued are captured */
 };
 
 /* Where turns come from: a model worker. */
@@ -59,7 +73,10 @@ struct cairn_attn_epoch {
 	int32_t num_lanes;
 	struct attn_lane lanes[CAIRN_MAX_LANES];
 	int by_stream;
-	int32_t last_lane;		/* by_stream: of the last plan; -1: none */
+	/* by_stream: plans that have begun; [num_layers] on the device: the last one whose keys are stored */
+	uint64_t num_begun;
+	uint64_t *stored;		/* NULL with one lane */
+	int no_graphs;
 	struct attn_source sources[CAIRN_MAX_LANES];
 	int32_t num_sources;
 	int is_busy;			/* a turn is carried out */
@@ -87,7 +104,10 @@ int attn_epoch_await_page(void *ctx, uint32_t slot, uint64_t number);
 
 /* attn_turn.c: carries out the layer whose queries come next from a source, whichever lane it is of. */
 int attn_epoch_turn(struct attn_source *s);
-/* The next layer of a lane, which attn_queue.c enqueues; its caller counts l->layer. */
+/*
+ * The next layer of a lane, which attn_queue.c enqueues; its caller counts l->layer. number: of its signals;
+ * in the order of streams, counted from the pass's first layer.
+ */
 int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number);
 
 /* attn_queue.c: turns in the order of streams */

@@ -6,11 +6,16 @@
  *
  * When a plan comes, all its layers are enqueued at once. Each is behind a wait for the signal of its
  * queries, so the hosts take no part between two GPUs. Lanes have streams of their own: in each layer, a plan
- * waits for the event that the plan before it has stored its keys, so that plans are carried out in their
- * order, layer by layer, as by a worker that takes turns.
+ * waits until the plan before it has stored its keys, so that plans are carried out in their order, layer by
+ * layer, as by a worker that takes turns. Words on the device, one for each layer, say which plan has.
  *
  * What operations read of a plan is packed into one block of pinned memory and copied to the device, in the
  * order of the stream. The block is written again when that copy is done.
+ *
+ * Graphs: the layers of a plan with one row for each request are captured when their shape (rows, bound of
+ * keys, buffer of the first layer) occurs for the second time; the first time warms up the operations. Such
+ * plans are padded to few numbers of rows, with requests that have neither keys nor new rows, also when they
+ * run without a graph, so that both give the same bits. A plan that copies pages is never captured.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -24,21 +29,46 @@
 
 /* ---- creation ---- */
 
-/* The largest lists of a pass: see attn_queue_pack(). */
-static size_t most_bytes(const struct cairn_control_assign *a)
+/* Numbers of entries of the arrays in the block. */
+struct places {
+	size_t rows, batch, pages, lists, past;
+};
+
+static struct places places_of(const struct cairn_control_assign *a)
 {
 	const size_t batch = (size_t)a->max_batch, rows = (size_t)a->max_rows;
 	const size_t lists = a->kv_lora_rank ? rows : batch;
 	const size_t pages = ((size_t)a->max_context + (size_t)a->page_size - 1) / (size_t)a->page_size;
 
-	return sizeof(int32_t) * (rows + 2 * (batch + 1) + batch + batch * pages +
-				  2 * (lists + 1) + lists + lists * pages) + 9 * ALIGNMENT;
+	return (struct places){ rows, batch, batch * pages, lists, lists * pages };
+}
+
+/* See pack_lists(). */
+static size_t most_bytes(const struct cairn_control_assign *a)
+{
+	const struct places n = places_of(a);
+
+	return sizeof(int32_t) * (n.rows + 3 * n.batch + 2 + n.pages + 3 * n.lists + 2 + n.past) +
+	       sizeof(struct cairn_stream_now) + 10 * ALIGNMENT;
+}
+
+/* The words by which lanes take turns are made with the first lane that needs them. */
+static int create_words(struct cairn_attn_epoch *e)
+{
+	const struct cairn_impl *impl = e->model.impl;
+	const size_t bytes = (size_t)e->a.num_layers * sizeof(*e->stored);
+	void *p;
+
+	if (e->num_lanes == 1 || e->stored)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, bytes));
+	e->stored = p;
+	return CAIRN_TABLE(impl, mem_set, e->stored, 0, bytes, e->stream);
 }
 
 int attn_queue_create(struct cairn_attn_epoch *e, struct attn_lane *l)
 {
 	const struct cairn_impl *impl = e->model.impl;
-	const size_t layers = (size_t)e->a.num_layers;
 	void *p;
 
 	l->stream = NULL;
@@ -50,17 +80,16 @@ int attn_queue_create(struct cairn_attn_epoch *e, struct attn_lane *l)
 	l->packed.host = p;
 	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &l->packed.copied));
 	CAIRN_TRY(CAIRN_TABLE(impl, event_record, l->packed.copied, l->stream));
-	if (e->num_lanes == 1)
-		return 0;
-	if (!impl->stream_wait)
-		return cairn_error(EOPNOTSUPP, "%s: lanes: the table has no operation stream_wait",
-				   impl->name);
-	l->done = calloc(layers, sizeof(*l->done));
-	if (!l->done)
-		return cairn_error(ENOMEM, "no memory for %zu events", layers);
-	for (size_t i = 0; i < layers; i++)
-		CAIRN_TRY(CAIRN_TABLE(impl, event_create, &l->done[i]));
-	return 0;
+	e->no_graphs |= !impl->graph_begin;
+	return create_words(e);
+}
+
+static void drop_graphs(const struct cairn_attn_epoch *e, struct attn_lane *l)
+{
+	for (int i = 0; i < ATTN_GRAPHS; i++)
+		if (l->graphs[i].exec)
+			e->model.impl->graph_destroy(l->graphs[i].exec);
+	memset(l->graphs, 0, sizeof(l->graphs));
 }
 
 void attn_queue_destroy(struct cairn_attn_epoch *e, struct attn_lane *l)
@@ -69,9 +98,10 @@ void attn_queue_destroy(struct cairn_attn_epoch *e, struct attn_lane *l)
 
 	if (!e->by_stream)
 		return;
-	for (int32_t i = 0; l->done && i < e->a.num_layers && l->done[i]; i++)
-		impl->event_destroy(l->done[i]);
-	free(l->done);
+	drop_graphs(e, l);
+	if (e->stored)
+		impl->mem_free(e->stored);
+	e->stored = NULL;
 	if (l->packed.copied)
 		impl->event_destroy(l->packed.copied);
 	if (l->packed.host)
@@ -84,38 +114,81 @@ void attn_queue_destroy(struct cairn_attn_epoch *e, struct attn_lane *l)
 
 /* ---- lists ---- */
 
-/* Appends an array to the block, and makes it point to where its copy will be. */
-static void pack(struct attn_packed *p, const int32_t **array, int32_t num)
+/* Takes the next place of the block, for so many bytes. */
+static size_t take_place(struct attn_packed *p, size_t bytes)
 {
-	memcpy(p->host + p->bytes, *array, (size_t)num * sizeof(**array));
-	*array = (const int32_t *)(const void *)(p->device + p->bytes);
-	p->bytes += ((size_t)num * sizeof(**array) + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	const size_t at = p->at;
+
+	p->at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+	return at;
 }
 
-/* Makes all lists of a pass those on the device. Stripes, whose lists have positions, are not supported. */
-static int pack_lists(const struct cairn_attn_epoch *e, struct attn_lane *l, struct cairn_batch *b,
-		      struct cairn_attn_past *past)
+/*
+ * Writes an array to its place, which has room for `most` entries, and makes it point to where its copy will
+ * be. `more` entries of padding follow: zeros or, if the array ends each request's part, its last entry plus
+ * `rows` for each.
+ */
+static void pack(struct attn_packed *p, const int32_t **array, int32_t num, int32_t more, int is_end,
+		 int32_t rows, size_t most)
 {
-	const struct cairn_impl *impl = e->model.impl;
-	const int32_t num_pages = b->kv_indptr[b->batch], num_past = past->indptr[past->num_lists];
-	struct attn_packed *p = &l->packed;
-	size_t skipped;
+	const size_t at = take_place(p, most * sizeof(**array));
+	int32_t *to = (int32_t *)(void *)(p->host + at);
 
-	CAIRN_TRY(CAIRN_TABLE(impl, event_sync, p->copied));
-	p->bytes = 0;
-	pack(p, &b->positions, b->num_rows);
-	skipped = FAULT(POSITIONS_OF_BEFORE) && l->layers ? p->bytes : 0;
-	pack(p, &b->qo_indptr, b->batch + 1);
-	pack(p, &b->kv_indptr, b->batch + 1);
-	pack(p, &b->kv_indices, num_pages);
-	pack(p, &b->kv_last_page_len, b->batch);
-	pack(p, &past->qo_indptr, past->num_lists + 1);
-	pack(p, &past->indptr, past->num_lists + 1);
-	pack(p, &past->indices, num_past);
-	pack(p, &past->last_page_len, past->num_lists);
-	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, p->device + skipped, p->host + skipped, p->bytes - skipped,
-			      CAIRN_COPY_TO_DEVICE, l->stream));
-	return CAIRN_TABLE(impl, event_record, p->copied, l->stream);
+	memcpy(to, *array, (size_t)num * sizeof(*to));
+	for (int32_t i = num; i < num + more; i++)
+		to[i] = is_end ? to[i - 1] + rows : 0;
+	*array = (const int32_t *)(const void *)(p->device + at);
+}
+
+static int copy_to_device(const struct cairn_attn_epoch *e, const struct attn_lane *l, size_t from,
+			  size_t bytes)
+{
+	const struct attn_packed *p = &l->packed;
+
+	return CAIRN_TABLE(e->model.impl, mem_copy, p->device + from, p->host + from, bytes,
+			   CAIRN_COPY_TO_DEVICE, l->stream);
+}
+
+/*
+ * Makes all lists of a pass those on the device, with `more` requests of padding, which have a row each that
+ * sees no key and is not stored. Stripes, whose lists have positions, are not supported.
+ */
+static int pack_lists(struct cairn_attn_epoch *e, struct attn_lane *l, struct cairn_batch *b,
+		      struct cairn_attn_past *past, int32_t more)
+{
+	const int32_t num_pages = b->kv_indptr[b->batch], num_past = past->indptr[past->num_lists];
+	const struct places n = places_of(&e->a);
+	struct attn_packed *p = &l->packed;
+	struct cairn_stream_now *now;
+	size_t skipped, at, indices;
+
+	CAIRN_TRY(CAIRN_TABLE(e->model.impl, event_sync, p->copied));
+	p->at = 0;
+	pack(p, &b->positions, b->num_rows, more, 0, 0, n.rows);
+	skipped = FAULT(POSITIONS_OF_BEFORE) && l->layers ? p->at : 0;
+	at = take_place(p, sizeof(*now));
+	now = (struct cairn_stream_now *)(void *)(p->host + at);
+	p->now = (const struct cairn_stream_now *)(const void *)(p->device + at);
+	*now = (struct cairn_stream_now){
+		.number = cairn_share_number(e->a.epoch, FAULT(NUMBER_OF_CAPTURE) ? 0 : l->layers),
+		.rows = (uint64_t)l->p.num_rows, .turn = e->num_begun,
+	};
+	pack(p, &b->qo_indptr, b->batch + 1, more, 1, 0, n.batch + 1);
+	pack(p, &b->kv_indptr, b->batch + 1, more, 1, 0, n.batch + 1);
+	pack(p, &b->kv_last_page_len, b->batch, more, 0, 0, n.batch);
+	pack(p, &past->qo_indptr, past->num_lists + 1, more, 1, 1, n.lists + 1);
+	pack(p, &past->indptr, past->num_lists + 1, more, 1, 0, n.lists + 1);
+	pack(p, &past->last_page_len, past->num_lists, more, 0, 0, n.lists);
+	at = p->at;
+	pack(p, &b->kv_indices, num_pages, 0, 0, 0, n.pages);
+	indices = p->at;
+	pack(p, &past->indices, num_past, 0, 0, 0, n.past);
+	b->num_rows += more;
+	b->batch += more;
+	past->num_lists += more;
+	CAIRN_TRY(copy_to_device(e, l, skipped, at + (size_t)num_pages * sizeof(int32_t) - skipped));
+	CAIRN_TRY(copy_to_device(e, l, indices, (size_t)num_past * sizeof(int32_t)));
+	return CAIRN_TABLE(e->model.impl, event_record, p->copied, l->stream);
 }
 
 /* ---- plans ---- */
@@ -133,36 +206,108 @@ static int take_plan(struct cairn_attn_epoch *e, struct attn_plan *plan)
 	return plan->bytes ? 0 : -ECANCELED;
 }
 
-static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
+/* Returns whether the pass may run as a graph: one row for each request, and no pages to copy. */
+static int is_regular(const struct cairn_attn_epoch *e, const struct attn_lane *l,
+		      const struct cairn_batch *b)
+{
+	return b->max_qo_len == 1 && !l->p.num_moves && !e->no_graphs;
+}
+
+/* Returns the entry of this shape, or a free one, or the emptied least recently used one. */
+static struct attn_graph *find_graph(const struct cairn_attn_epoch *e, struct attn_lane *l, int32_t kv_bound)
+{
+	const int32_t side = (int32_t)(l->layers % 2);
+	struct attn_graph *g = l->graphs;
+
+	for (int i = 0; i < ATTN_GRAPHS; i++) {
+		struct attn_graph *x = &l->graphs[i];
+
+		if (x->used && (x->rows == l->num_rows || FAULT(GRAPH_OF_ANY_ROWS)) &&
+		    x->kv_bound == kv_bound && (x->side == side || FAULT(GRAPH_OF_ANY_SIDE)))
+			return x;
+		if (x->used < g->used)
+			g = x;
+	}
+	if (g->exec)
+		e->model.impl->graph_destroy(g->exec);
+	*g = (struct attn_graph){ .rows = l->num_rows, .kv_bound = kv_bound, .side = side };
+	return g;
+}
+
+/* Prepares the lane for its plan. *graph: of its shape; NULL: it runs without. */
+static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l, struct attn_graph **graph)
 {
 	const struct cairn_remote_limits limits = cairn_share_limits(&e->a);
+	const int32_t most = e->a.max_batch < e->a.max_rows ? e->a.max_batch : e->a.max_rows;
 	struct cairn_attn_past past;
 	struct cairn_batch b;
-	int moved;
+	int moved = 0;
 
 	CAIRN_TRY(cairn_remote_pass_read(&l->p, l->plan.bytes, l->plan.num_bytes, &limits));
 	cairn_lists_make(&l->lists, &l->p, &b, &past);
 	b.max_kv_len = cairn_lists_bound(b.max_kv_len, e->a.max_context);
-	CAIRN_TRY(pack_lists(e, l, &b, &past));
-	l->layer = 0;
-	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved);
+	l->num_rows = b.max_qo_len == 1 ? cairn_lists_rows(b.num_rows, most) : b.num_rows;
+	CAIRN_TRY(pack_lists(e, l, &b, &past, l->num_rows - b.num_rows));
+	CAIRN_TRY(cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved));
+	if (moved)
+		drop_graphs(e, l);
+	*graph = is_regular(e, l, &b) ? find_graph(e, l, b.max_kv_len) : NULL;
+	return 0;
 }
 
-/* A layer begins when the plan before it, which is of another lane, has ended it. */
-static int enqueue_layer(struct cairn_attn_epoch *e, struct attn_lane *l)
+/*
+ * With lanes: says that the keys of a layer are stored, and waits until those of another one are by the plan
+ * before. Negative: no layer.
+ */
+static int take_turn(struct cairn_attn_epoch *e, const struct attn_lane *l, int32_t stored, int32_t next)
+{
+	const struct cairn_stream_wait w = {
+		.now = l->packed.now, .ended = stored < 0 ? NULL : e->stored + stored,
+		.order = next < 0 || FAULT(LANES_UNORDERED) ? NULL : e->stored + next,
+		.slot = CAIRN_NO_SIGNAL, .timeout_ms = CAIRN_EPOCH_STREAM_MS,
+	};
+
+	return e->stored ? e->table->stream_wait(e->sources[0].c, &w, l->stream) : 0;
+}
+
+static int enqueue_layers(struct cairn_attn_epoch *e, struct attn_lane *l)
+{
+	for (l->layer = 0; l->layer < e->a.num_layers; l->layer++) {
+		CAIRN_TRY(take_turn(e, l, l->layer - 1, l->layer));
+		CAIRN_TRY(attn_epoch_layer(&e->sources[0], l, (uint64_t)l->layer + 1));
+	}
+	return take_turn(e, l, l->layer - 1, -1);
+}
+
+/* Captures the layers; g->exec stays NULL if the table has no graphs after all. */
+static int capture(struct cairn_attn_epoch *e, struct attn_lane *l, struct attn_graph *g)
 {
 	const struct cairn_impl *impl = e->model.impl;
-	const int32_t layer = l->layer, last = e->last_lane;
+	void *exec = NULL;
+	int ret = impl->graph_begin(l->stream), end;
 
-	if (last >= 0 && last != l->index && !FAULT(LANES_UNORDERED))
-		CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, l->stream, e->lanes[last].done[layer]));
-	CAIRN_TRY(attn_epoch_layer(&e->sources[0], l, cairn_share_number(e->a.epoch, l->layers + 1)));
-	l->layer++;
-	return l->done ? CAIRN_TABLE(impl, event_record, l->done[layer], l->stream) : 0;
+	if (ret == -EOPNOTSUPP) {
+		e->no_graphs = 1;
+		return 0;
+	}
+	CAIRN_TRY(cairn_table_ret(impl, ret, "graph_begin"));
+	l->is_replayed = 1;
+	ret = enqueue_layers(e, l);
+	l->is_replayed = 0;
+	end = impl->graph_end(l->stream, &exec);	/* a failed capture must be ended, too */
+	if (ret) {
+		if (!end)
+			impl->graph_destroy(exec);
+		return ret;
+	}
+	CAIRN_TRY(cairn_table_ret(impl, end, "graph_end"));
+	g->exec = exec;
+	return 0;
 }
 
 int attn_queue_plan(struct cairn_attn_epoch *e)
 {
+	struct attn_graph *g;
 	struct attn_plan plan;
 	struct attn_lane *l;
 
@@ -174,10 +319,17 @@ int attn_queue_plan(struct cairn_attn_epoch *e)
 	}
 	l = &e->lanes[plan.lane];
 	l->plan = plan;
-	CAIRN_TRY(begin_pass(e, l));
-	while (l->layer < e->a.num_layers)
-		CAIRN_TRY(enqueue_layer(e, l));
-	e->last_lane = l->index;
+	e->num_begun++;
+	CAIRN_TRY(begin_pass(e, l, &g));
+	if (g && g->used && !g->exec)
+		CAIRN_TRY(capture(e, l, g));
+	if (g && g->exec)
+		CAIRN_TRY(CAIRN_TABLE(e->model.impl, graph_launch, g->exec, l->stream));
+	else
+		CAIRN_TRY(enqueue_layers(e, l));
+	if (g)
+		g->used = e->num_begun;
+	l->layers += (uint64_t)e->a.num_layers;
 	free(l->plan.bytes);
 	l->plan.bytes = NULL;
 	cairn_epoch_passed(&e->life);

@@ -268,6 +268,7 @@ int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const str
 			return cairn_error(ENOMEM, "attn_remote: no memory for a plan");
 	}
 	CAIRN_TRY(keep_pass(&r->lanes[lane], p));
+	r->lanes[lane].is_numbered = 0;
 	if (!r->lead)			/* which tells the workers of it */
 		return 0;
 	r->pass++;

@@ -29,6 +29,9 @@
  * (attn_remote_stream.c). A loss then shows in finish(), which the caller makes before it uses what the pass
  * has computed. There are no stripes and no journal so far.
  *
+ * There, calls of the link can be captured, and replayed for later passes of the lane with as many rows, as
+ * long as the epoch lasts. What differs between passes is in memory of the device, where number() puts it.
+ *
  * With several model workers (lead.h), number i > 0 computes the passes of lane i, whole. This end begins its
  * passes for it, as for the other lanes, has it run them, and waits for what it has drawn. In the model
  * worker, the link of follow() sends its Q, K and V to the same attention workers; the plans come from the
@@ -73,6 +76,19 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
  */
 int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p);
 const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane);
+/*
+ * Gives a pass that has begun its numbers, in the order of the stream; num_rows: those of the link. The first
+ * call of the link does so itself, unless the pass is captured or replayed: then this call comes first.
+ * Does nothing if calls of the link wait.
+ */
+int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t num_rows, void *stream);
+/*
+ * Returns which of two buffers the first layer of the lane's next pass uses. A captured pass can be replayed
+ * for passes with the same one. With an even number of layers it is always 0.
+ */
+int cairn_attn_remote_side(const struct cairn_attn_remote *r, int32_t lane);
+/* Returns whether all workers have replayed a graph for the lane's last pass, which finish() has ended. */
+int cairn_attn_remote_replayed(const struct cairn_attn_remote *r, int32_t lane);
 /*
  * Waits until the pass has ended, whose last result the lane has received on this stream. Returns at once if
  * calls of the link wait.

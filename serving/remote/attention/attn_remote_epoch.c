@@ -207,7 +207,7 @@ static int begin_epoch(struct cairn_attn_remote *r)
 	r->epoch = FAULT(EPOCH_KEPT) ? 1 : epoch;
 	r->pass = r->turn = 0;
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
-		r->lanes[i].layers = 0;
+		r->lanes[i].layers = r->lanes[i].next_layers = 0;
 	cairn_lead_address(r->lead, 0, address);
 	if (!ret)
 		ret = r->table->open(&o, &r->t);

@@ -34,10 +34,14 @@ struct remote_lane {
 	int32_t *row_pages;		/* [max_rows]: the page of each row */
 	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
 	uint64_t turn;			/* its last one */
-	uint64_t layers;		/* of this epoch, completed; by_stream: enqueued */
-	void *stream;			/* by_stream: of the pass under way; NULL: none yet */
-	char *results;			/* by_stream: of all workers (share.h) */
+	uint64_t layers;		/* of this epoch, completed; by_stream: before this pass */
+	/* by_stream: */
+	void *stream;			/* of the pass under way; NULL: none yet */
+	char *results;			/* of all workers (share.h) */
 	float *lse;
+	uint64_t next_layers;		/* those before the next pass */
+	int is_numbered;		/* the pass has its numbers */
+	struct cairn_stream_now *now, *now_host;	/* they; the second one is pinned */
 	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
 	int64_t sent_ns;		/* time of it */
 };

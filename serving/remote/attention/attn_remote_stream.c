@@ -8,6 +8,10 @@
  * into memory of the link, where the pass merges them: no copy is made. Each lane counts its layers, and its
  * signals have slots of their own, because lanes are streams.
  *
+ * Puts and waits are the same for all passes of as many rows, so that a pass can be captured. They take the
+ * number of the pass and its rows without padding from a block on the device, which number() fills in before
+ * the pass. It is free when a pass begins, because finish() has waited for the one before.
+ *
  * Activations may change behind the put in the stream. The buffer of results is free for layer l + 1 when a
  * worker has Q(l + 1), which comes behind the merge of layer l.
  *
@@ -32,29 +36,28 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
 
+	if (!rows->layer && !l->is_numbered)
+		CAIRN_TRY(cairn_attn_remote_number(r, l->index, rows->num_rows, stream));
 	CAIRN_TRY(attn_remote_is_lost(r));
-	if (rows->num_rows < l->p.num_rows || rows->num_rows > r->limits.max_rows)
-		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", rows->num_rows,
-				   l->p.num_rows);
+	if (rows->num_rows != l->num_rows)
+		return cairn_error(EINVAL, "attn_remote: num_rows is %d, in layer 0 it was %d",
+				   rows->num_rows, l->num_rows);
 	l->layer = rows->layer;
-	l->num_rows = rows->num_rows;
-	l->stream = stream;
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		const struct remote_peer *p = &r->peers[i];
 		const size_t first = (size_t)(p->a.first_head * p->a.group);
 		const struct cairn_stream_put put = {
-			.remote = p->to_q, .slot = CAIRN_SLOT_LANE_Q + (uint32_t)l->index,
-			.value = cairn_share_number(r->epoch, l->layers + 1),
+			.now = l->now, .remote = p->to_q, .slot = CAIRN_SLOT_LANE_Q + (uint32_t)l->index,
+			.value = (uint64_t)rows->layer + 1,
 			.part[0] = {
 				.from = (const char *)rows->q + first * head,
 				.from_stride = (size_t)rows->q_stride * r->element,
 				.to = (size_t)l->index * p->sizes.q_bytes, .to_stride = p->sizes.q,
-				.bytes = p->sizes.q, .rows = (uint32_t)l->p.num_rows,
+				.bytes = p->sizes.q, .rows = (uint32_t)rows->num_rows,
 			},
 		};
 
 		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_put(p->c, &put, stream)));
-		r->stats.bytes += l->p.num_rows * (int64_t)p->sizes.q;
 	}
 	return 0;
 }
@@ -64,30 +67,30 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 	struct remote_lane *l = ctx;
 	struct cairn_attn_remote *r = l->r;
 	const size_t head = (size_t)r->m->config.head_dim * r->element;
-	const size_t buffer = 2 * (size_t)l->index + cairn_share_buffer(l->layers, rows->layer);
+	const size_t buffer = 2 * (size_t)l->index +
+			      cairn_share_buffer(l->layers + (uint64_t)rows->layer, rows->layer);
 
 	for (int32_t i = 0; i < r->num_peers; i++) {
 		const struct remote_peer *p = &r->peers[i];
 		const int32_t first = p->a.first_head + (FAULT(HEADS_SHIFTED) && r->num_peers > 1 ?
 							 i ? -1 : 1 : 0);
 		struct cairn_stream_put put = {
-			.remote = p->to_kv, .slot = CAIRN_SLOT_LANE_KV + (uint32_t)l->index,
-			.value = cairn_share_number(r->epoch, l->layers + 1),
+			.now = l->now, .remote = p->to_kv, .slot = CAIRN_SLOT_LANE_KV + (uint32_t)l->index,
+			.value = (uint64_t)rows->layer + 1,
 			.part[0] = {
 				.from = (const char *)rows->k + (size_t)first * head,
 				.from_stride = (size_t)rows->kv_stride * r->element,
 				.to = buffer * p->sizes.kv_bytes, .to_stride = p->sizes.k,
-				.bytes = p->sizes.k, .rows = (uint32_t)l->p.num_rows,
+				.bytes = p->sizes.k, .rows = (uint32_t)rows->num_rows,
 			},
 		};
 
 		if (rows->v) {
 			put.part[1] = put.part[0];
 			put.part[1].from = (const char *)rows->v + (size_t)first * head;
-			put.part[1].to += (size_t)l->p.num_rows * p->sizes.k;
+			put.part[1].to += cairn_share_v_offset(&p->sizes);
 		}
 		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_put(p->c, &put, stream)));
-		r->stats.bytes += l->p.num_rows * (int64_t)(p->sizes.k * (rows->v ? 2 : 1));
 	}
 	return 0;
 }
@@ -113,24 +116,76 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	const struct cairn_impl *impl = r->m->impl;
 	const size_t rows = (size_t)l->num_rows, heads = (size_t)r->m->config.num_attention_heads;
 	const size_t row = (size_t)r->m->dims[CAIRN_D_ATTN] * r->element;
-	const uint64_t number = cairn_share_number(r->epoch, l->layers + 1);
-	const uint32_t slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index;
+	const struct cairn_stream_wait wait = {
+		.now = l->now, .value = (uint64_t)layer + 1, .timeout_ms = CAIRN_EPOCH_STREAM_MS,
+		.slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
+	};
 
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
 	for (int32_t i = 0; i < r->num_peers && !FAULT(RESULT_UNAWAITED); i++)
-		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_wait(r->peers[i].c, slot, number,
-									CAIRN_EPOCH_STREAM_MS, stream)));
-	if (layer == 0)
-		CAIRN_TRY(set_padding(l, l->results, l->lse, stream));
-	l->layers++;
-	r->stats.layers++;
-	r->stats.bytes += l->p.num_rows * (int64_t)(heads * sizeof(*lse) + row);
+		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_wait(r->peers[i].c, &wait, stream)));
 	if (o == l->results)
 		return 0;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, o, l->results, rows * row, CAIRN_COPY_ON_DEVICE, stream));
 	return lse ? CAIRN_TABLE(impl, mem_copy, lse, l->lse, rows * heads * sizeof(*lse),
 				 CAIRN_COPY_ON_DEVICE, stream) : 0;
+}
+
+/* Counts what a pass sends and receives. */
+static void count(struct cairn_attn_remote *r, const struct remote_lane *l)
+{
+	size_t row = 0;
+
+	for (int32_t i = 0; i < r->num_peers; i++) {
+		const struct cairn_share_sizes *s = &r->peers[i].sizes;
+
+		row += s->q + (size_t)s->sides * s->k + s->o + s->lse;
+	}
+	r->stats.layers += r->m->config.num_hidden_layers;
+	r->stats.bytes += (int64_t)row * l->p.num_rows * r->m->config.num_hidden_layers;
+}
+
+int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t num_rows, void *stream)
+{
+	struct remote_lane *l = &r->lanes[lane];
+
+	if (!r->by_stream)
+		return 0;
+	if (num_rows < l->p.num_rows || num_rows > r->limits.max_rows)
+		return cairn_error(EINVAL, "attn_remote: num_rows is %d, of a pass of %d", num_rows,
+				   l->p.num_rows);
+	l->stream = stream;
+	l->num_rows = num_rows;
+	l->layers = l->next_layers;
+	l->next_layers += (uint64_t)r->m->config.num_hidden_layers;
+	l->is_numbered = 1;
+	*l->now_host = (struct cairn_stream_now){
+		.number = cairn_share_number(r->epoch, FAULT(NUMBER_OF_CAPTURE) ? 0 : l->layers),
+		.rows = (uint64_t)l->p.num_rows,
+	};
+	CAIRN_TRY(CAIRN_TABLE(r->m->impl, mem_copy, l->now, l->now_host, sizeof(*l->now),
+			      CAIRN_COPY_TO_DEVICE, stream));
+	count(r, l);
+	return set_padding(l, l->results, l->lse, stream);
+}
+
+int cairn_attn_remote_side(const struct cairn_attn_remote *r, int32_t lane)
+{
+	return r->lanes[lane].next_layers % 2;
+}
+
+int cairn_attn_remote_replayed(const struct cairn_attn_remote *r, int32_t lane)
+{
+	const struct remote_lane *l = &r->lanes[lane];
+	struct cairn_signal s;
+
+	for (int32_t i = 0; i < r->num_peers; i++)
+		if (!r->by_stream || !r->t ||
+		    r->table->wait(r->peers[i].c, CAIRN_SLOT_LANE_RESULT + (uint32_t)lane,
+				   cairn_share_number(r->epoch, l->next_layers), 0, &s) || !s.word)
+			return 0;
+	return 1;
 }
 
 static void states(void *ctx, void **o, float **lse)
@@ -180,6 +235,10 @@ int attn_stream_create(struct cairn_attn_remote *r)
 	for (int32_t i = 0; i < r->limits.lanes; i++) {
 		struct remote_lane *l = &r->lanes[i];
 
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, sizeof(*l->now)));
+		l->now = p;
+		CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, sizeof(*l->now_host)));
+		l->now_host = p;
 		l->results = r->results + (size_t)i * at.bytes;
 		l->lse = r->peers[0].a.previous ? (float *)(void *)(l->results + at.lse) : NULL;
 		l->link = (struct cairn_attn_link){ l->link.previous, send_q, send_kv, receive, l,
@@ -211,6 +270,12 @@ void attn_stream_destroy(struct cairn_attn_remote *r)
 		r->m->impl->mem_free(r->results);
 	if (r->empty)
 		r->m->impl->mem_free(r->empty);
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++) {
+		if (r->lanes[i].now)
+			r->m->impl->mem_free(r->lanes[i].now);
+		if (r->lanes[i].now_host)
+			r->m->impl->host_free(r->lanes[i].now_host);
+	}
 }
 
 /* ---- of an epoch ---- */

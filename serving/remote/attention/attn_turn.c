@@ -50,8 +50,11 @@ static int await_part(struct attn_source *s, const struct attn_lane *l, uint32_t
 		return slot == CAIRN_SLOT_KV ? await(s, slot, number, NULL) : 0;
 	if (FAULT(NO_ACQUIRE) && slot == CAIRN_SLOT_Q)
 		return 0;
-	return e->table->stream_wait(s->c, (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
-				     (uint32_t)l->index, number, CAIRN_EPOCH_STREAM_MS, l->stream);
+	return e->table->stream_wait(s->c, &(struct cairn_stream_wait){
+		.now = l->packed.now, .value = number, .timeout_ms = CAIRN_EPOCH_STREAM_MS,
+		.slot = (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
+			(uint32_t)l->index,
+	}, l->stream);
 }
 
 int attn_epoch_await_page(void *ctx, uint32_t slot, uint64_t number)
@@ -145,11 +148,12 @@ static int answer_by_stream(const struct attn_source *s, const struct attn_lane 
 {
 	const struct cairn_attn_epoch *e = s->e;
 	const struct cairn_share_results at = cairn_share_results(&e->a);
-	const size_t lane = (size_t)l->index * at.bytes, rows = (size_t)l->p.num_rows;
+	const size_t lane = (size_t)l->index * at.bytes, rows = (size_t)l->num_rows;
 	const void *o;
 	const float *lse;
 	struct cairn_stream_put put = {
-		.remote = s->to, .value = number, .slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
+		.now = l->packed.now, .remote = s->to, .value = number, .word = (uint64_t)l->is_replayed,
+		.slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
 	};
 
 	cairn_attn_local_results(l->local, &o, &lse);
@@ -172,7 +176,7 @@ static int take_kv(struct attn_source *s, const struct attn_lane *l, struct cair
 	struct cairn_attn_epoch *e = s->e;
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
 	const size_t lane = FAULT(WORKER_LANES_SHARE) ? 0 : (size_t)l->index;
-	const uint64_t layers = FAULT(BUFFER_BY_TURN) ? s->turn : l->layers;
+	const uint64_t layers = FAULT(BUFFER_BY_TURN) ? s->turn : l->layers + (uint64_t)l->layer;
 	char *k = e->pages + (2 * lane + cairn_share_buffer(layers, l->layer)) * e->sizes.kv_bytes;
 
 	CAIRN_TRY(await_part(s, l, CAIRN_SLOT_KV, number));
@@ -181,7 +185,9 @@ static int take_kv(struct attn_source *s, const struct attn_lane *l, struct cair
 	if (!e->by_stream && (FAULT(ONE_KV_BUFFER) || FAULT(PARITY_OF_LAYER)))
 		e->table->wait(s->c, CAIRN_SLOT_KV, number + 1, 200, NULL);
 	rows->k = k;
-	rows->v = e->sizes.sides > 1 ? k + (size_t)l->lists.num_new * e->sizes.k : NULL;
+	rows->v = e->sizes.sides == 1 ? NULL :
+		  e->by_stream ? k + cairn_share_v_offset(&e->sizes) :
+		  k + (size_t)l->lists.num_new * e->sizes.k;
 	if (FAULT(NEVER_APPENDS))
 		return 0;
 	CAIRN_TRY(link->send_kv(link->ctx, rows, l->stream));
@@ -195,7 +201,7 @@ int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number
 	const struct cairn_attn_link *link = cairn_attn_local_link(l->local);
 	const uint64_t says = number - (uint64_t)FAULT(NUMBER_OF_TURN_BEFORE);
 	struct cairn_attn_rows rows = {
-		.layer = l->layer, .num_rows = l->p.num_rows,
+		.layer = l->layer, .num_rows = l->num_rows,
 		.window = FAULT(WINDOW_IGNORED) ? 0 : cairn_layer_window(&e->model.config, l->layer),
 		.q = e->q + (FAULT(WORKER_LANES_SHARE) ? 0 : (size_t)l->index) * e->sizes.q_bytes,
 		.q_stride = e->model.dims[CAIRN_D_Q], .kv_stride = e->model.dims[CAIRN_D_KV],
@@ -210,10 +216,7 @@ int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number
 	CAIRN_TRY(e->by_stream ? answer_by_stream(s, l, says) : answer(s, l, says, begin, waited));
 	if (e->a.previous)
 		CAIRN_TRY(take_kv(s, l, &rows, number));
-	if (FAULT(MOVES_LATE))
-		CAIRN_TRY(move_pages(e, l));
-	l->layers++;
-	return 0;
+	return FAULT(MOVES_LATE) ? move_pages(e, l) : 0;
 }
 
 /*
@@ -281,6 +284,7 @@ static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l)
 
 	CAIRN_TRY(cairn_remote_pass_read(&l->p, l->plan.bytes, l->plan.num_bytes, &limits));
 	cairn_lists_make(&l->lists, &l->p, &b, &past);
+	l->num_rows = l->p.num_rows;
 	return cairn_attn_local_begin(l->local, &b, e->a.previous ? &past : NULL, l->stream, &moved);
 }
 
@@ -291,6 +295,7 @@ static void leave(struct cairn_attn_epoch *e, struct attn_lane *l)
 	pthread_mutex_lock(&e->life.lock);
 	if (++l->layer == e->a.num_layers) {
 		ended = l->plan.bytes;
+		l->layers += (uint64_t)e->a.num_layers;
 		l->plan.bytes = NULL;
 		e->life.passes++;
 	}

@@ -7,14 +7,14 @@
  * GPU.
  *
  *   disagg_layer: llama3_8b_b64_kv1024
- *	64 requests. Both times are medians over 30 passes that are not captured, between two events of the
- *	model's stream: with the same split in one process on one GPU, and with the worker. Their difference
- *	over the layers is what a layer takes more: Q and the result cross the link, in this order, and K and
- *	V beside the attention.
+ *	64 requests. Both times are medians over 30 passes, between two events of the model's stream: with the
+ *	same split in one process on one GPU, and with the worker. Their difference over the layers is what a
+ *	layer takes more: Q and the result cross the link, in this order, and K and V beside the attention.
+ *	The row says which sides ran as graphs: the local pass, the remote one, and that of the worker.
  *
  *   disagg: lanes_cuda
- *	256 requests, in one batch and in two lanes of 128. As in an engine, a lane begins its next pass when
- *	its last one has ended. Tokens per second of the host's clock.
+ *	256 requests, in one batch and in two lanes of 128, as graphs. As in an engine, a lane begins its next
+ *	pass when its last one has ended. Tokens per second of the host's clock.
  */
 #include <errno.h>
 
@@ -33,6 +33,8 @@ struct side {
 	struct cairn_sliced *sliced;
 	struct cairn_attn_local *local;		/* NULL: attention is remote */
 	const struct cairn_attn_link *link;
+	void *graph;				/* of the pass; NULL: not captured yet */
+	int num_passes;
 };
 
 static struct side sides[2];
@@ -87,16 +89,50 @@ static int open_side(struct side *s, const struct cairn_impl *impl, struct cairn
 
 static void close_side(struct side *s)
 {
+	if (s->graph)
+		s->x.impl.graph_destroy(s->graph);
 	cairn_attn_local_destroy(s->local);
 	cairn_sliced_destroy(s->sliced);
 	close_passes(&s->x);
+}
+
+static int capture(struct side *s)
+{
+	const struct cairn_impl *impl = &s->x.impl;
+	int ret = impl->graph_begin(s->x.stream), end;
+
+	if (ret)
+		return ret;
+	ret = cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+	end = impl->graph_end(s->x.stream, &s->graph);
+	return ret ? ret : end;
+}
+
+/*
+ * Enqueues a pass of a lane: the first one operation by operation, which loads their code, and later ones as
+ * a graph. begin: NULL, or an event to record before it.
+ */
+static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane, void *begin)
+{
+	const struct cairn_impl *impl = &s->x.impl;
+	const struct cairn_remote_pass p = pass_of(&s->x);
+
+	if (r) {
+		CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
+		CAIRN_TRY(cairn_attn_remote_number(r, lane, s->x.batch, s->x.stream));
+	}
+	if (s->num_passes++ && !s->graph)
+		CAIRN_TRY(capture(s));
+	if (begin)
+		CAIRN_TRY(impl->event_record(begin, s->x.stream));
+	return s->graph ? impl->graph_launch(s->graph, s->x.stream) :
+	       cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
 }
 
 /* Sets *us to the median time of a pass. */
 static int time_passes(struct side *s, struct cairn_attn_remote *r, double *us)
 {
 	const struct cairn_impl *impl = &s->x.impl;
-	const struct cairn_remote_pass p = pass_of(&s->x);
 	void *begin = NULL, *end = NULL;
 	float ms[LAYER_PASSES];
 	int ret = impl->event_create(&begin);
@@ -104,12 +140,7 @@ static int time_passes(struct side *s, struct cairn_attn_remote *r, double *us)
 	if (!ret)
 		ret = impl->event_create(&end);
 	for (int i = -WARM; i < LAYER_PASSES && !ret; i++) {
-		if (r)
-			ret = cairn_attn_remote_begin(r, 0, &p);
-		if (!ret)
-			ret = impl->event_record(begin, s->x.stream);
-		if (!ret)
-			ret = cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+		ret = launch(s, r, 0, begin);
 		if (!ret)
 			ret = impl->event_record(end, s->x.stream);
 		if (!ret && r)
@@ -126,8 +157,9 @@ static int time_passes(struct side *s, struct cairn_attn_remote *r, double *us)
 	return ret;
 }
 
+/* graphs: of the local pass, of the remote one, and of that of the worker */
 static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
-			 double us[2])
+			 double us[2], int graphs[3])
 {
 	const struct cairn_remote_limits limits = limits_of(LAYER_BATCH, 1);
 	struct cairn_attn_remote *r = NULL;
@@ -135,6 +167,7 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 
 	if (!ret)
 		ret = time_passes(&sides[0], NULL, &us[0]);
+	graphs[0] = sides[0].graph != NULL;
 	close_side(&sides[0]);
 	if (!ret)
 		ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
@@ -142,19 +175,12 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, r, 0);
 		if (!ret)
 			ret = time_passes(&sides[0], r, &us[1]);
+		graphs[1] = sides[0].graph != NULL;
+		graphs[2] = !ret && cairn_attn_remote_replayed(r, 0);
 		cairn_attn_remote_destroy(r);		/* ends what is under way */
 		close_side(&sides[0]);
 	}
 	return ret;
-}
-
-/* Enqueues a pass of a lane. */
-static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane)
-{
-	const struct cairn_remote_pass p = pass_of(&s->x);
-
-	CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
-	return cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
 }
 
 /* Sets *rate to the tokens per second of so many lanes, which share LANES_BATCH requests. */
@@ -170,7 +196,7 @@ static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl,
 	for (int32_t i = 0; i < lanes && !ret; i++)
 		ret = open_side(&sides[i], impl, m, batch, i * batch * PAGES, r, i);
 	for (int32_t i = 0; i < lanes && !ret; i++)
-		ret = launch(&sides[i], r, i);
+		ret = launch(&sides[i], r, i, NULL);
 	for (int32_t i = 0; i < warm + num && !ret; i++) {
 		const int32_t lane = i % lanes;
 
@@ -178,7 +204,7 @@ static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl,
 		if (i + 1 == warm)
 			begin = cairn_clock_ns();
 		if (!ret)
-			ret = launch(&sides[lane], r, lane);
+			ret = launch(&sides[lane], r, lane, NULL);
 	}
 	*rate = (double)num * batch * 1e9 / (double)(cairn_clock_ns() - begin);
 	cairn_attn_remote_destroy(r);		/* ends the passes that are under way */
@@ -210,13 +236,16 @@ static void llama3_8b_b64_kv1024(struct cairn_test *t)
 	struct cairn_model *m;
 	struct cairn_lead *lead;
 	double us[2];
+	int graphs[3];
 
 	if (!begin(t, &impl, &m, &lead))
 		return;
-	if (EXPECT(t, measure_layer(lead, &impl, m, us) == 0))
+	if (EXPECT(t, measure_layer(lead, &impl, m, us, graphs) == 0))
 		cairn_row(t, "llama3_8b_b64_kv1024", "cuda", "\"link\":\"nvlink\",\"requests\":%d,"
-			  "\"local_us\":%.1f,\"remote_us\":%.1f,\"added_layer_us\":%.2f", LAYER_BATCH, us[0],
-			  us[1], (us[1] - us[0]) / m->config.num_hidden_layers);
+			  "\"local_us\":%.1f,\"remote_us\":%.1f,\"added_layer_us\":%.2f,"
+			  "\"local_graph\":%d,\"remote_graph\":%d,\"worker_graph\":%d", LAYER_BATCH, us[0],
+			  us[1], (us[1] - us[0]) / m->config.num_hidden_layers, graphs[0], graphs[1],
+			  graphs[2]);
 	else
 		cairn_note(t, "%s", cairn_last_error());
 	cairn_lead_destroy(lead);

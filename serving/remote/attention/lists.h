@@ -38,6 +38,23 @@ static inline int32_t cairn_lists_bound(int32_t keys, int32_t max_context)
 	return bound < max_context ? bound : max_context;
 }
 
+/*
+ * Returns a bound of the rows of a pass with one row for each request, which are padded to it, so that a
+ * captured pass serves many others; at most `most`.
+ */
+static inline int32_t cairn_lists_rows(int32_t rows, int32_t most)
+{
+	int32_t step = 8, bound = 1;
+
+	while (bound < rows && bound < step)
+		bound *= 2;
+	while (step * 8 < rows)
+		step *= 2;
+	if (rows > bound)
+		bound = (rows + step - 1) / step * step;
+	return bound < most ? bound : most;
+}
+
 struct cairn_lists {
 	struct cairn_control_assign a;
 	int32_t *room;

@@ -107,6 +107,12 @@ struct cairn_share_sizes {
 
 struct cairn_share_sizes cairn_share_sizes(const struct cairn_control_assign *a);
 
+/* In the order of streams, values lie behind room for the keys of the largest pass. */
+static inline size_t cairn_share_v_offset(const struct cairn_share_sizes *s)
+{
+	return s->kv_bytes / (size_t)s->sides;
+}
+
 /*
  * With a table whose memory is a device's, ends put to each other in the order of streams (transport.h), and
  * the hosts are not on the way. Then all workers write their results into one buffer of the model worker, for
