@@ -59,6 +59,7 @@ enum cairn_remote_fault {
 	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
 	FAULT_JOURNAL_UNAWAITED,	/* rows are moved before their copies have ended */
 	FAULT_JOURNAL_RUN_SHORT,	/* of a run of rows, the first one counts */
+	FAULT_JOURNAL_NOT_QUEUED,	/* in the order of streams, rows are not recorded */
 	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
 	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
 	/* plans */

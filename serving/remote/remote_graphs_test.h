@@ -13,7 +13,7 @@ struct rig_replay {
 	struct rig_flight f;
 	uint16_t *got;			/* [layers, ...], as f.want */
 	float *got_lse;
-	void *graphs[RIG_REQUESTS + RIG_PADDING + 1][2];	/* by rows and side */
+	void *graphs[RIG_REQUESTS + RIG_PADDING + 1][4];	/* by rows and side */
 	int num_replayed;		/* passes of which the workers say so */
 };
 
@@ -87,9 +87,9 @@ static inline int64_t rig_replays(struct cairn_test *t, struct rig *r, int num)
 		bad = rig_replay(t, r, &x[i % r->shape.lanes], i % r->shape.lanes);
 	for (int32_t i = 0; i < r->shape.lanes; i++) {
 		bad |= !bad && !x[i].num_replayed;
-		for (size_t k = 0; k < 2 * ARRAY_SIZE(x[i].graphs); k++)
-			if (x[i].graphs[k / 2][k % 2])
-				r->impl.graph_destroy(x[i].graphs[k / 2][k % 2]);
+		for (size_t k = 0; k < 4 * ARRAY_SIZE(x[i].graphs); k++)
+			if (x[i].graphs[k / 4][k % 4])
+				r->impl.graph_destroy(x[i].graphs[k / 4][k % 4]);
 		free(x[i].f.qkv);
 		free(x[i].f.want);
 		free(x[i].f.lse);

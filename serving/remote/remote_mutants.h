@@ -62,6 +62,7 @@
 #define cairn_journal_fill			mutant_journal_fill
 #define cairn_journal_page			mutant_journal_page
 #define cairn_journal_rows			mutant_journal_rows
+#define cairn_journal_side			mutant_journal_side
 #define cairn_journal_stats			mutant_journal_stats
 #define cairn_attn_remote_answer		mutant_attn_remote_answer
 #define cairn_attn_remote_blob			mutant_attn_remote_blob

@@ -174,6 +174,17 @@ static int journal(struct cairn_test *t)
 	return differs(t, &shape, 1);
 }
 
+/* As journal(), in the order of streams. */
+static int queued_journal(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 2, .spares = 1, .journal = 1,
+		.by_stream = 1, .join_ms = cairn_remote_fault ? 1000 : 0,
+	};
+
+	return differs(t, &shape, 1);
+}
+
 /* A journal alone, of passes whose copies are late. */
 static int late_journal(struct cairn_test *t)
 {
@@ -337,6 +348,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
 	MUTANT(JOURNAL_RUN_SHORT, late_journal), MUTANT(JOURNAL_UNAWAITED, late_journal),
+	MUTANT(JOURNAL_NOT_QUEUED, queued_journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
@@ -377,6 +389,8 @@ static void by_stream(struct cairn_test *t)
 			cairn_note(t, "shape %zu: %s", i, cairn_last_error());
 	if (!EXPECT(t, !differs(t, &lost, 1)))
 		cairn_note(t, "after a loss: %s", cairn_last_error());
+	if (!EXPECT(t, !queued_journal(t)))
+		cairn_note(t, "journal: %s", cairn_last_error());
 	for (size_t i = 0; i < ARRAY_SIZE(faults); i++) {
 		cairn_remote_fault = faults[i];
 		if (!EXPECT(t, queued(t)))

@@ -160,10 +160,7 @@ int cairn_attn_remote_create(struct cairn_attn_remote **out, struct cairn_lead *
 	int ret;
 
 	CAIRN_TRY(attn_remote_make(&r, lead, m, limits, previous, cairn_lead_attention(lead)));
-	if (journal_bytes && r->by_stream)
-		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s: needs a table with host memory so far",
-				  m->impl->name);
-	else if (journal_bytes && cairn_model_is_latent(m))
+	if (journal_bytes && cairn_model_is_latent(m))
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: latent attention (kv_lora_rank) has none so far");
 	else if (journal_bytes && r->num_models > 1)
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: more than 1 of model_workers have none so far, as "

@@ -27,7 +27,7 @@
  * With a table whose memory is host memory, calls of the link wait. With one of a device they only enqueue,
  * on the stream of the pass: puts into the workers' memory, and waits for their results
  * (attn_remote_stream.c). A loss then shows in finish(), which the caller makes before it uses what the pass
- * has computed. There are no stripes and no journal so far.
+ * has computed. There are no stripes so far.
  *
  * There, calls of the link can be captured, and replayed for later passes of the lane with as many rows, as
  * long as the epoch lasts. What differs between passes is in memory of the device, where number() puts it.
@@ -83,8 +83,9 @@ const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r
  */
 int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t num_rows, void *stream);
 /*
- * Returns which of two buffers the first layer of the lane's next pass uses. A captured pass can be replayed
- * for passes with the same one. With an even number of layers it is always 0.
+ * Says which buffers the lane's next pass uses: the first layer one of two, and a journal another of two. A
+ * captured pass can be replayed for those with the same ones. Less than 4; without a journal and with an even
+ * number of layers, always 0.
  */
 int cairn_attn_remote_side(const struct cairn_attn_remote *r, int32_t lane);
 /* Returns whether all workers have replayed a graph for the lane's last pass, which finish() has ended. */

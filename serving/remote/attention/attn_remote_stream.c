@@ -92,7 +92,8 @@ static int send_kv(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 		}
 		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_put(p->c, &put, stream)));
 	}
-	return 0;
+	return r->journal && !r->is_restoring && !FAULT(JOURNAL_NOT_QUEUED) ?
+	       cairn_journal_rows(r->journal, l->index, rows, stream) : 0;
 }
 
 /* Makes the results of padding those of rows that see no key. They stay so over the layers of the pass. */
@@ -172,7 +173,8 @@ int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t 
 
 int cairn_attn_remote_side(const struct cairn_attn_remote *r, int32_t lane)
 {
-	return r->lanes[lane].next_layers % 2;
+	return (int)(r->lanes[lane].next_layers % 2) +
+	       (r->journal ? 2 * cairn_journal_side(r->journal, lane) : 0);
 }
 
 int cairn_attn_remote_replayed(const struct cairn_attn_remote *r, int32_t lane)
@@ -204,7 +206,8 @@ int cairn_attn_remote_finish(struct cairn_attn_remote *r, int32_t lane, void *st
 	r->lanes[lane].stream = NULL;
 	for (int32_t i = 0; i < r->num_peers && r->t; i++)
 		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_error(r->peers[i].c)));
-	return attn_remote_is_lost(r);
+	CAIRN_TRY(attn_remote_is_lost(r));
+	return r->journal && !r->is_restoring ? cairn_journal_commit(r->journal, lane, stream) : 0;
 }
 
 void cairn_attn_remote_settled(struct cairn_attn_remote *r, int32_t lane)

@@ -2,10 +2,12 @@
 /*
  * journal - a second copy of all keys and values (journal.h)
  *
- * Pages: [num_layers, num_pages, page_size, row]. A record is the plan of a pass and its rows, [num_layers,
- * max_rows, row]. A row is K and V. Records go from the pass to the thread and back in two lists. A committed
- * record waits for its copies, which are looked at when the next pass begins: by then they
- * have usually ended, and the thread need not call the table.
+ * Pages: [num_layers, 2, num_pages, page_size, half a row], as kv_append has them. A record is the plan of a
+ * pass and its rows, [num_layers, max_rows, row]. A row is K and V. Each lane has two records. With host
+ * memory, a committed record waits for its copies, which are looked at when the next pass begins: by then
+ * they have usually ended, and the thread need not call the table. With a device, the journal's stream waits
+ * for them, and then appends the rows of each layer; pages are moved by the host, which waits for that
+ * stream.
  */
 #include "serving/remote/attention/journal.h"
 
@@ -31,6 +33,10 @@ struct record {
 	char *rows;
 	void *event;			/* after its copies */
 	void *stream;			/* of its copies; NULL: none yet */
+	int is_busy;			/* committed, and not in its pages yet */
+	/* with a device: */
+	char *lists, *lists_host;	/* qo_indptr, kv_indptr, last_page_len, kv_indices; pinned */
+	void *written;			/* event: the rows are in their pages */
 };
 
 struct cairn_journal {
@@ -39,64 +45,86 @@ struct cairn_journal {
 	int32_t num_layers;
 	size_t row;			/* bytes of K and V of a row */
 	size_t element;
+	int32_t num_heads, head_dim, dtype;
+	void *stream;			/* with a device: writes rows to pages */
 	char *pages;
 	size_t page_bytes, record_bytes;	/* of all pages; of the rows of a record */
 	int32_t *fill;			/* [num_pages], rows */
 	struct record records[NUM_RECORDS], *lanes[CAIRN_MAX_LANES];	/* lanes: being recorded */
+	int next[CAIRN_MAX_LANES];	/* which of its two records a lane uses next */
 	struct record *copying, **last_copying;	/* committed, their copies perhaps under way */
 	struct cairn_journal_stats stats;	/* but write_ns */
 	pthread_t thread;
 	int has_thread;
-	pthread_mutex_t lock;		/* protects what follows */
+	pthread_mutex_t lock;		/* protects what follows, and is_busy of records */
 	pthread_cond_t changed;
-	struct record *free, *full, **last;	/* last: where the next full one goes */
+	struct record *full, **last;	/* last: where the next full one goes */
 	int is_writing, stop;
 	int64_t write_ns;
 };
 
+/* ---- pages ---- */
+
+static char *place(const struct cairn_journal *j, int32_t layer, int side, int32_t page)
+{
+	return j->pages + ((2 * (size_t)layer + (size_t)side) * (size_t)j->limits.num_pages + (size_t)page) *
+			  (size_t)j->limits.page_size * (j->row / 2);
+}
+
+static void move_pages(struct cairn_journal *j, const struct cairn_remote_pass *p)
+{
+	const size_t bytes = (size_t)j->limits.page_size * (j->row / 2);
+
+	for (int32_t i = 0; i < p->num_moves && !FAULT(JOURNAL_NO_MOVES); i++) {
+		const int32_t from = p->moves[i][0], to = p->moves[i][1];
+
+		for (int32_t k = 0; k < 2 * j->num_layers; k++)
+			memcpy(place(j, k / 2, k % 2, to), place(j, k / 2, k % 2, from), bytes);
+		j->fill[to] = j->fill[from];
+	}
+}
+
+/* Notes the last row of each page that a request has new rows in. */
+static void note_request(struct cairn_journal *j, const struct cairn_remote_pass *p, int32_t b)
+{
+	const int32_t ps = j->limits.page_size, num = p->qo_indptr[b + 1] - p->qo_indptr[b];
+	const int32_t *pages = p->kv_indices + p->kv_indptr[b];
+	const int32_t len = (p->kv_indptr[b + 1] - p->kv_indptr[b] - 1) * ps + p->last_page_len[b];
+
+	/* rows behind these are those of an earlier owner of the page */
+	for (int32_t at = len - num, end; at < len; at = end) {
+		end = (at / ps + 1) * ps < len ? (at / ps + 1) * ps : len;
+		j->fill[pages[at / ps]] = at % ps + (FAULT(JOURNAL_RUN_SHORT) ? 1 : end - at);
+	}
+}
+
 /* ---- the thread ---- */
 
-static char *place(const struct cairn_journal *j, int32_t layer, int32_t page)
-{
-	return j->pages + ((size_t)layer * (size_t)j->limits.num_pages + (size_t)page) *
-			  (size_t)j->limits.page_size * j->row;
-}
-
-static void copy_page(struct cairn_journal *j, int32_t from, int32_t to)
-{
-	for (int32_t layer = 0; layer < j->num_layers; layer++)
-		memcpy(place(j, layer, to), place(j, layer, from), (size_t)j->limits.page_size * j->row);
-	j->fill[to] = j->fill[from];
-}
-
-/* Moves the rows of one request to its pages, as many at a time as are of one page. */
+/* Moves the rows of one request to its pages. */
 static void write_request(struct cairn_journal *j, const struct record *r, int32_t b)
 {
 	const struct cairn_remote_pass *p = &r->p;
 	const int32_t ps = j->limits.page_size, first = p->qo_indptr[b], num = p->qo_indptr[b + 1] - first;
 	const int32_t *pages = p->kv_indices + p->kv_indptr[b];
 	const int32_t len = (p->kv_indptr[b + 1] - p->kv_indptr[b] - 1) * ps + p->last_page_len[b];
-	const size_t rows = (size_t)j->limits.max_rows;
+	const size_t rows = (size_t)j->limits.max_rows, half = j->row / 2;
 
-	for (int32_t i = 0, n; i < num; i += n) {
-		const int32_t at = len - num + i, slot = FAULT(JOURNAL_SHIFTED) ? (at + 1) % ps : at % ps;
-		const int32_t page = pages[at / ps];
+	for (int32_t layer = 0; layer < j->num_layers; layer++) {
+		const char *from = r->rows + ((size_t)layer * rows + (size_t)first) * j->row;
 
-		n = num - i < ps - at % ps ? num - i : ps - at % ps;
-		n = FAULT(JOURNAL_SHIFTED) ? 1 : n;
-		for (int32_t layer = 0; layer < j->num_layers; layer++)
-			memcpy(place(j, layer, page) + (size_t)slot * j->row,
-			       r->rows + ((size_t)layer * rows + (size_t)(first + i)) * j->row,
-			       (size_t)n * j->row);
-		/* rows behind these are those of an earlier owner of the page */
-		j->fill[page] = at % ps + (FAULT(JOURNAL_RUN_SHORT) ? 1 : n);
+		for (int32_t at = len - num; at < len; at++, from += j->row) {
+			const size_t slot = (size_t)(FAULT(JOURNAL_SHIFTED) ? (at + 1) % ps : at % ps);
+
+			memcpy(place(j, layer, 0, pages[at / ps]) + slot * half, from, half);
+			memcpy(place(j, layer, 1, pages[at / ps]) + slot * half, from + half, half);
+		}
 	}
+	note_request(j, p, b);
 }
 
 static void write_record(struct cairn_journal *j, const struct record *r)
 {
-	for (int32_t i = 0; i < r->p.num_moves && !FAULT(JOURNAL_NO_MOVES); i++)
-		copy_page(j, r->p.moves[i][0], r->p.moves[i][1]);
+	move_pages(j, &r->p);
 	for (int32_t b = 0; b < r->p.batch; b++)
 		write_request(j, r, b);
 }
@@ -127,8 +155,7 @@ static void *run(void *arg)
 		pthread_mutex_lock(&j->lock);
 		j->write_ns += cairn_clock_ns() - begin;
 		j->is_writing = 0;
-		r->next = j->free;
-		j->free = r;
+		r->is_busy = 0;
 		pthread_cond_broadcast(&j->changed);
 	}
 	pthread_mutex_unlock(&j->lock);
@@ -160,12 +187,48 @@ static int take_memory(const struct cairn_journal *j, char **to, size_t bytes)
 	return 0;
 }
 
+/* The buffer of a pass, and what its stream and the journal's need. */
+static int take_record(const struct cairn_journal *j, struct record *r)
+{
+	const struct cairn_impl *impl = j->impl;
+	void *p;
+
+	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &r->event));
+	if (is_host(j))
+		return take_memory(j, &r->rows, j->record_bytes);
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, j->record_bytes));
+	r->rows = p;
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_remote_pass_most(&j->limits, 0)));
+	r->lists = p;
+	CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, cairn_remote_pass_most(&j->limits, 0)));
+	r->lists_host = p;
+	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &r->written));
+	return CAIRN_TABLE(impl, event_record, r->written, j->stream);
+}
+
 static void free_memory(const struct cairn_journal *j, char *p, size_t bytes)
 {
 	if (p && is_host(j))
 		munmap(p, bytes);
 	else if (p)
 		j->impl->host_free(p);
+}
+
+static void free_record(const struct cairn_journal *j, const struct record *r)
+{
+	free(r->plan);
+	if (r->rows && is_host(j))
+		munmap(r->rows, j->record_bytes);
+	else if (r->rows)
+		j->impl->mem_free(r->rows);
+	if (r->lists)
+		j->impl->mem_free(r->lists);
+	if (r->lists_host)
+		j->impl->host_free(r->lists_host);
+	if (r->event)
+		j->impl->event_destroy(r->event);
+	if (r->written)
+		j->impl->event_destroy(r->written);
 }
 
 int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m,
@@ -175,6 +238,7 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 	const size_t records = 2 * (size_t)(limits->lanes ? limits->lanes : 1);
 	struct cairn_journal *j = calloc(1, sizeof(*j));
 	size_t pages, record;
+	double need;
 	int ret = 0;
 
 	if (!j)
@@ -184,7 +248,10 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 	j->limits = *limits;
 	j->num_layers = c->num_hidden_layers;
 	j->element = cairn_dtype_bytes(m->dtype);
-	j->row = 2 * (size_t)c->num_key_value_heads * (size_t)c->head_dim * j->element;
+	j->num_heads = c->num_key_value_heads;
+	j->head_dim = c->head_dim;
+	j->dtype = m->dtype;
+	j->row = 2 * (size_t)j->num_heads * (size_t)j->head_dim * j->element;
 	j->last = &j->full;
 	pthread_mutex_init(&j->lock, NULL);
 	pthread_cond_init(&j->changed, NULL);
@@ -192,28 +259,29 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 	record = (size_t)j->num_layers * (size_t)limits->max_rows * j->row;
 	j->page_bytes = pages;
 	j->record_bytes = record;
+	need = (double)pages + (is_host(j) ? (double)records * (double)record : 0);
 	if (!j->impl->event_sync)
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s has no event_sync", j->impl->name);
-	else if ((double)pages + (double)records * (double)record > (double)max_bytes)
+	else if (!is_host(j) && (!j->impl->kv_append || !j->impl->stream_wait))
+		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s has no %s", j->impl->name,
+				  j->impl->kv_append ? "stream_wait" : "kv_append");
+	else if (need > (double)max_bytes)
 		ret = cairn_error(EINVAL, "kv_journal: %.2f GiB are not enough: %d pages and %zu passes of "
 				  "%d rows take %.2f", (double)max_bytes / (1 << 30), limits->num_pages,
-				  records, limits->max_rows,
-				  ((double)pages + (double)records * (double)record) / (1 << 30));
+				  is_host(j) ? records : 0, limits->max_rows, need / (1 << 30));
+	if (!ret && !is_host(j))
+		ret = CAIRN_TABLE(j->impl, stream_create, &j->stream);
 	if (!ret)
 		ret = take_memory(j, &j->pages, pages);
 	j->fill = calloc((size_t)limits->num_pages, sizeof(*j->fill));
 	if (!ret && !j->fill)
 		ret = cairn_error(ENOMEM, "kv_journal: no memory for %d pages", limits->num_pages);
-	for (size_t i = 0; i < records && !ret; i++) {
-		ret = take_memory(j, &j->records[i].rows, record);
-		if (!ret)
-			ret = CAIRN_TABLE(j->impl, event_create, &j->records[i].event);
-		j->records[i].next = j->free;
-		j->free = &j->records[i];
+	for (size_t i = 0; i < records && !ret; i++)
+		ret = take_record(j, &j->records[i]);
+	if (!ret && is_host(j)) {
+		j->has_thread = !pthread_create(&j->thread, NULL, run, j);
+		ret = j->has_thread ? 0 : cairn_error(EIO, "kv_journal: no thread");
 	}
-	if (!ret && pthread_create(&j->thread, NULL, run, j))
-		ret = cairn_error(EIO, "kv_journal: no thread");
-	j->has_thread = !ret;
 	if (ret)
 		cairn_journal_destroy(j);
 	else
@@ -231,12 +299,12 @@ void cairn_journal_destroy(struct cairn_journal *j)
 	pthread_mutex_unlock(&j->lock);
 	if (j->has_thread)
 		pthread_join(j->thread, NULL);
-	for (int i = 0; i < NUM_RECORDS; i++) {
-		free(j->records[i].plan);
-		free_memory(j, j->records[i].rows, j->record_bytes);
-		if (j->records[i].event)
-			j->impl->event_destroy(j->records[i].event);
-	}
+	if (j->stream)
+		j->impl->stream_sync(j->stream);
+	for (int i = 0; i < NUM_RECORDS; i++)
+		free_record(j, &j->records[i]);
+	if (j->stream)
+		j->impl->stream_destroy(j->stream);
 	free_memory(j, j->pages, j->page_bytes);
 	free(j->fill);
 	pthread_cond_destroy(&j->changed);
@@ -267,6 +335,24 @@ static int hand_over(struct cairn_journal *j)
 	return 0;
 }
 
+/* Waits until the record that the lane uses next is free: two passes of it may be under way. */
+static int await_record(struct cairn_journal *j, struct record *r)
+{
+	if (!is_host(j))
+		return CAIRN_TABLE(j->impl, event_sync, r->written);
+	CAIRN_TRY(hand_over(j));
+	pthread_mutex_lock(&j->lock);
+	while (r->is_busy)
+		pthread_cond_wait(&j->changed, &j->lock);
+	pthread_mutex_unlock(&j->lock);
+	return 0;
+}
+
+int cairn_journal_side(const struct cairn_journal *j, int32_t lane)
+{
+	return j->next[lane];
+}
+
 int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cairn_remote_pass *p)
 {
 	const size_t bytes = cairn_remote_pass_bytes(p);
@@ -274,14 +360,11 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 	struct record *r;
 
 	cairn_journal_drop(j, lane);
-	CAIRN_TRY(hand_over(j));
-	pthread_mutex_lock(&j->lock);
-	while (!j->free)		/* the thread gives one back, as each lane holds one of its two */
-		pthread_cond_wait(&j->changed, &j->lock);
-	r = j->lanes[lane] = j->free;
+	r = &j->records[2 * lane + j->next[lane]];
+	CAIRN_TRY(await_record(j, r));
+	j->next[lane] = !j->next[lane];
+	j->lanes[lane] = r;
 	r->stream = NULL;
-	j->free = r->next;
-	pthread_mutex_unlock(&j->lock);
 	j->stats.record_ns += cairn_clock_ns() - begin;
 	if (bytes > r->plan_bytes) {
 		free(r->plan);
@@ -296,7 +379,8 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 
 static int copy(struct cairn_journal *j, char *to, const void *from, size_t bytes, void *stream)
 {
-	return CAIRN_TABLE(j->impl, mem_copy, to, from, bytes, CAIRN_COPY_TO_HOST, stream);
+	return CAIRN_TABLE(j->impl, mem_copy, to, from, bytes,
+			   is_host(j) ? CAIRN_COPY_TO_HOST : CAIRN_COPY_ON_DEVICE, stream);
 }
 
 int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn_attn_rows *rows,
@@ -304,11 +388,14 @@ int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn
 {
 	struct record *r = j->lanes[lane];
 	const size_t stride = (size_t)rows->kv_stride * j->element, half = j->row / 2;
-	const size_t num = (size_t)r->p.num_rows;
+	const size_t num = (size_t)rows->num_rows;
 	const char *k = rows->k, *v = FAULT(JOURNAL_NO_V) ? k : rows->v;
 	const int64_t begin = cairn_clock_ns();
 	char *to = r->rows + (size_t)rows->layer * (size_t)j->limits.max_rows * j->row;
 
+	if (rows->num_rows > j->limits.max_rows)
+		return cairn_error(EINVAL, "kv_journal: num_rows is %d, at most %d", rows->num_rows,
+				   j->limits.max_rows);
 	r->stream = stream;
 	if (v == k + half && stride == j->row)
 		CAIRN_TRY(copy(j, to, k, num * j->row, stream));
@@ -320,21 +407,90 @@ int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn
 			CAIRN_TRY(copy(j, to + i * j->row, k + i * stride, half, stream));
 			CAIRN_TRY(copy(j, to + i * j->row + half, v + i * stride, half, stream));
 		}
-	j->stats.bytes += (int64_t)(num * j->row);
 	j->stats.record_ns += cairn_clock_ns() - begin;
 	return 0;
 }
 
+/* Takes the next part of the lists, and returns where its copy will be. */
+static const int32_t *list(const struct record *r, size_t *at, const int32_t *from, int32_t num)
+{
+	const int32_t *to = (const int32_t *)(const void *)(r->lists + *at);
+
+	memcpy(r->lists_host + *at, from, (size_t)num * sizeof(*from));
+	*at += (size_t)num * sizeof(*from);
+	return to;
+}
+
+/* Has the journal's stream write the rows of a record to their pages, behind the copies of its pass. */
+static int append(struct cairn_journal *j, struct record *r)
+{
+	const struct cairn_impl *impl = j->impl;
+	const struct cairn_remote_pass *p = &r->p;
+	size_t bytes = 0;
+	struct cairn_kv_append_args args = {
+		.size = sizeof(args), .qo_indptr = list(r, &bytes, p->qo_indptr, p->batch + 1),
+		.kv = {
+			.indptr = list(r, &bytes, p->kv_indptr, p->batch + 1),
+			.last_page_len = list(r, &bytes, p->last_page_len, p->batch),
+			.indices = list(r, &bytes, p->kv_indices, p->num_pages),
+			.num_pages = j->limits.num_pages, .page_size = j->limits.page_size,
+			.batch = p->batch, .max_len = j->limits.max_context,
+		},
+		.k_stride = (int64_t)(j->row / j->element), .v_stride = (int64_t)(j->row / j->element),
+		.nnz_qo = p->num_rows, .num_kv_heads = j->num_heads, .head_dim = j->head_dim,
+		.dtype = j->dtype,
+	};
+
+	if (!FAULT(JOURNAL_UNAWAITED))
+		CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, j->stream, r->event));
+	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, r->lists, r->lists_host, bytes, CAIRN_COPY_TO_DEVICE,
+			      j->stream));
+	for (int32_t layer = 0; layer < j->num_layers; layer++) {
+		const char *k = r->rows + (size_t)layer * (size_t)j->limits.max_rows * j->row;
+
+		args.k = k;
+		args.v = k + j->row / 2;
+		args.kv.k_pages = place(j, layer, 0, 0);
+		args.kv.v_pages = place(j, layer, 1, 0);
+		CAIRN_TRY(CAIRN_TABLE(impl, kv_append, &args, j->stream));
+	}
+	return CAIRN_TABLE(impl, event_record, r->written, j->stream);
+}
+
+/* Pages are moved by the host, when all rows before are in their places. */
+static int write_on_device(struct cairn_journal *j, struct record *r)
+{
+	const int64_t begin = cairn_clock_ns();
+
+	if (r->p.num_moves) {
+		CAIRN_TRY(CAIRN_TABLE(j->impl, stream_sync, j->stream));
+		move_pages(j, &r->p);
+		j->write_ns += cairn_clock_ns() - begin;
+	}
+	for (int32_t b = 0; b < r->p.batch; b++)
+		note_request(j, &r->p, b);
+	return append(j, r);
+}
+
 int cairn_journal_commit(struct cairn_journal *j, int32_t lane, void *stream)
 {
+	const int64_t begin = cairn_clock_ns();
 	struct record *r = j->lanes[lane];
+	int ret = CAIRN_TABLE(j->impl, event_record, r->event, stream);
 
 	j->lanes[lane] = NULL;
 	j->stats.passes++;
+	j->stats.bytes += (int64_t)((size_t)j->num_layers * (size_t)r->p.num_rows * j->row);
+	if (!ret && !is_host(j)) {
+		ret = write_on_device(j, r);
+		j->stats.record_ns += cairn_clock_ns() - begin;
+		return ret;
+	}
+	r->is_busy = 1;			/* the thread does not have it yet */
 	r->next = NULL;
 	*j->last_copying = r;
 	j->last_copying = &r->next;
-	return CAIRN_TABLE(j->impl, event_record, r->event, stream);
+	return ret;
 }
 
 void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
@@ -343,17 +499,16 @@ void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
 
 	if (!r)
 		return;
-	if (r->stream)			/* another lane's stream may write to the record next */
+	if (r->stream)			/* the next pass must not be mixed with late copies of this one */
 		j->impl->stream_sync(r->stream);
 	j->lanes[lane] = NULL;
-	pthread_mutex_lock(&j->lock);
-	r->next = j->free;
-	j->free = r;
-	pthread_mutex_unlock(&j->lock);
+	j->next[lane] = !j->next[lane];
 }
 
 int cairn_journal_drain(struct cairn_journal *j)
 {
+	if (!is_host(j))
+		return CAIRN_TABLE(j->impl, stream_sync, j->stream);
 	CAIRN_TRY(hand_over(j));
 	if (FAULT(JOURNAL_UNDRAINED))
 		return 0;
@@ -369,9 +524,9 @@ int32_t cairn_journal_fill(const struct cairn_journal *j, int32_t page)
 	return j->fill[page];
 }
 
-const char *cairn_journal_page(const struct cairn_journal *j, int32_t layer, int32_t page)
+const char *cairn_journal_page(const struct cairn_journal *j, int32_t layer, int side, int32_t page)
 {
-	return place(j, layer, page);
+	return place(j, layer, side, page);
 }
 
 void cairn_journal_stats(struct cairn_journal *j, struct cairn_journal_stats *stats)

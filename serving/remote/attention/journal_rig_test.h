@@ -141,12 +141,15 @@ static inline int journal_differs(struct cairn_test *t, const char *table)
 		journal_pass(t, b, lens, (enum journal_form)(i % JOURNAL_FORMS), (uint16_t)(1000 * i));
 	EXPECT(t, cairn_journal_drain(b->j) == 0);
 	for (int32_t page = 0; page < JOURNAL_PAGES; page++) {
-		const size_t bytes = (size_t)b->fill[page] * sizeof(b->want[0][0][0]);
+		const size_t bytes = JOURNAL_KV * sizeof(b->want[0][0][0][0]);
 
 		bad |= cairn_journal_fill(b->j, page) != b->fill[page];
-		for (int32_t layer = 0; layer < JOURNAL_LAYERS; layer++)
-			bad |= memcmp(cairn_journal_page(b->j, layer, page), b->want[layer][page],
-				      bytes) != 0;
+		for (int32_t k = 0; k < 2 * JOURNAL_LAYERS * b->fill[page]; k++) {
+			const int32_t layer = k / 2 % JOURNAL_LAYERS, slot = k / (2 * JOURNAL_LAYERS);
+
+			bad |= memcmp(cairn_journal_page(b->j, layer, k % 2, page) + (size_t)slot * bytes,
+				      &b->want[layer][page][slot][k % 2 * JOURNAL_KV], bytes) != 0;
+		}
 	}
 	close_journal(b);
 out:

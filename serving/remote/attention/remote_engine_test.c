@@ -423,8 +423,8 @@ static void *work(void *arg)
  */
 static void queued(struct cairn_test *t)
 {
-	static const struct { int32_t lanes, workers; int loses; } cases[] = {
-		{ 1, 1, 0 }, { 2, 2, 0 }, { 1, 1, 1 }, { 3, 1, 1 },
+	static const struct { int32_t lanes, workers; int loses, journal; } cases[] = {
+		{ 1, 1, 0, 0 }, { 2, 2, 0, 0 }, { 1, 1, 1, 0 }, { 3, 1, 1, 1 },
 	};
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	const struct cairn_lead_options o = {
@@ -465,9 +465,11 @@ static void queued(struct cairn_test *t)
 		}
 		opt.lanes = cases[i].lanes;
 		opt.attends_all = 1;
+		opt.kv_journal = cases[i].journal ? 1 << 28 : 0;
 		got->loses = cases[i].loses ? opt.attention : NULL;
 		run_all(t, got, m, &opt, &stats);
 		EXPECT(t, stats.recoveries == 2 * cases[i].loses);
+		EXPECT(t, !cases[i].journal || (stats.restored_bytes > 0 && stats.journal_bytes > 0));
 		compare_bits(t, want, got);
 		cairn_lead_destroy(opt.attention);
 		for (int k = 0; k < num; k++)
@@ -489,10 +491,11 @@ static void cuda(struct cairn_test *t)
 	static const struct {
 		const char *model;
 		int32_t workers, lanes;
-		int all, loses;
+		int all, loses, journal;
 	} cases[] = {
-		{ "llama3_tiny", 1, 1, 0, 0 }, { "llama3_tiny", 2, 2, 0, 0 }, { "llama3_tiny", 1, 1, 1, 0 },
-		{ "mistral_tiny", 2, 1, 0, 1 }, { "mistral_tiny", 1, 2, 0, 1 },
+		{ "llama3_tiny", 1, 1, 0, 0, 0 }, { "llama3_tiny", 2, 2, 0, 0, 0 },
+		{ "llama3_tiny", 1, 1, 1, 0, 0 }, { "mistral_tiny", 2, 1, 0, 1, 0 },
+		{ "mistral_tiny", 1, 2, 0, 1, 0 }, { "mistral_tiny", 2, 2, 0, 1, 1 },
 	};
 	struct crowd *want = calloc(2, sizeof(*want)), *got = want + 1;
 	struct cairn_engine_stats stats;
@@ -517,9 +520,12 @@ static void cuda(struct cairn_test *t)
 		    open_lead_as(t, &opt.attention, "cuda", cases[i].workers)) {
 			opt.attends_all = cases[i].all;
 			opt.lanes = cases[i].lanes;
+			opt.kv_journal = cases[i].journal ? 1 << 28 : 0;
 			got->victim = cases[i].loses ? opt.attention : NULL;
 			run_all(t, got, m, &opt, &stats);
 			EXPECT(t, stats.recoveries == 2 * cases[i].loses);
+			EXPECT(t, stats.graph_steps > 0 || cases[i].loses);
+			EXPECT(t, !cases[i].journal || (stats.restored_bytes > 0 && stats.journal_bytes > 0));
 			compare_tokens(t, want, got, SLACK);
 			cairn_lead_destroy(opt.attention);
 		}
