@@ -65,6 +65,7 @@ enum cairn_remote_fault {
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */
+	FAULT_TOKENS_UNCHECKED,		/* draws beyond the vocabulary are accepted */
 	/* the lead */
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,

@@ -70,6 +70,7 @@
 #define cairn_attn_remote_follow		mutant_attn_remote_follow
 #define cairn_attn_remote_overdue		mutant_attn_remote_overdue
 #define cairn_attn_remote_result		mutant_attn_remote_result
+#define cairn_attn_result_check			mutant_attn_result_check
 #define cairn_attn_remote_run			mutant_attn_remote_run
 #define cairn_attn_remote_link			mutant_attn_remote_link
 #define cairn_attn_remote_lost			mutant_attn_remote_lost

@@ -305,6 +305,40 @@ static int bad_plan(struct cairn_test *t)
 	return cairn_remote_pass_read(&p, plan, sizeof(plan), &limits) == 0;
 }
 
+/*
+ * Returns whether a token beyond the vocabulary is accepted: as the draw, or in the list of the most likely
+ * ones of a draw or of a scored row. A list that nobody asked for may hold anything.
+ */
+static int bad_tokens(struct cairn_test *t)
+{
+	enum { VOCAB = 50, K = 2 };
+	/* places of numbers: draws 0 and 1, log-probabilities of these and of a scored row, their lists */
+	static const int bad[] = { 0, 1, 6, 9 }, any[] = { 7, 8 };
+	const int32_t rows[] = { 1, 0 }, wanted[] = { 0, 0 }, late[] = { 0, 1 };
+	const struct cairn_attn_wants w = { 2, 1, VOCAB, rows, wanted, late };
+	struct {
+		struct cairn_attn_result r;
+		int32_t numbers[11];
+	} x = { .r = { .num_tokens = 2, .num_scored = 1, .k = K } };
+	int is_taken = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(any); i++)
+		x.numbers[any[i]] = -7;
+	EXPECT(t, cairn_attn_result_check(&x.r, &w) == 0);
+	for (size_t i = 0; i < ARRAY_SIZE(bad); i++) {
+		x.numbers[bad[i]] = i % 2 ? VOCAB : -1;
+		is_taken |= cairn_attn_result_check(&x.r, &w) == 0;
+		x.numbers[bad[i]] = VOCAB - 1;
+	}
+	EXPECT(t, cairn_attn_result_check(&x.r, &w) == 0);
+	x.r.k = CAIRN_LOGPROBS_MAX + 1;
+	EXPECT(t, cairn_attn_result_check(&x.r, &w) == -EIO);
+	x.r.k = K;
+	x.r.num_scored = 2;
+	EXPECT(t, cairn_attn_result_check(&x.r, &w) == -EIO);
+	return is_taken;
+}
+
 /* The epoch waits for the model worker's blob, and carries no plan out. */
 static int plan_twice(struct cairn_test *t)
 {
@@ -344,6 +378,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(POSITIONS_OF_LIST, stripes), MUTANT(PAGE_OF_BEFORE, stripes),
 	MUTANT(STRIPES_IN_ONE_PLACE, stripes), MUTANT(WEIGHTS_OF_LAYER_0, latents),
 	MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
+	MUTANT(TOKENS_UNCHECKED, bad_tokens),
 	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),

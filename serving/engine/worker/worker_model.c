@@ -80,19 +80,14 @@ int worker_model_launch(struct cairn_worker *w)
 	return 0;
 }
 
-/* Copies what was drawn to where the passes of this process put it. */
-static int take_result(struct cairn_worker *w, const struct cairn_attn_result *r)
+/* Copies what was drawn, which has been checked, to where the passes of this process put it. */
+static void take_result(struct cairn_worker *w, const struct cairn_attn_result *r)
 {
 	struct flight *f = &w->flights[w->first_flight];
 	const size_t num = (size_t)(f->num_tokens + f->num_scored), batch = (size_t)w->opt.max_batch;
 	const size_t k = (size_t)r->k;
 	const char *at = (const char *)(r + 1);
 
-	if (r->num_tokens != f->num_tokens || r->num_scored != f->num_scored || r->k < 0 ||
-	    r->k > CAIRN_LOGPROBS_MAX)
-		return cairn_error(EIO, "model worker %d: has drawn %d tokens and scored %d, with %d others, "
-				   "instead of %d and %d", w->opt.model, r->num_tokens, r->num_scored, r->k,
-				   f->num_tokens, f->num_scored);
 	memcpy(f->tokens, at, (size_t)f->num_tokens * sizeof(*f->tokens));
 	at += (size_t)f->num_tokens * sizeof(*f->tokens);
 	memcpy(f->logprobs, at, num * sizeof(float));
@@ -100,7 +95,6 @@ static int take_result(struct cairn_worker *w, const struct cairn_attn_result *r
 	memcpy(f->logprobs + batch * (sizeof(float) + k * sizeof(int32_t)),
 	       at + num * (sizeof(float) + k * sizeof(int32_t)), num * k * sizeof(float));
 	f->k = r->k;
-	return 0;
 }
 
 /* Returns whether this process has a pass of its own to go on with. */
@@ -115,8 +109,14 @@ static int is_busy(const struct cairn_worker *first)
 int worker_model_turn(struct cairn_worker *w, int *under_way)
 {
 	const int64_t most = (int64_t)CAIRN_EPOCH_LAYER_MS * (w->model->config.num_hidden_layers + 1);
+	const struct flight *f = &w->flights[w->first_flight];
+	const struct cairn_attn_wants wants = {
+		.num_tokens = f->num_tokens, .num_scored = f->num_scored, .vocab = w->vocab, .rows = f->rows,
+		.wanted = f->host.wanted, .late = f->host.wanted_late,
+	};
 	const struct cairn_attn_result *r;
-	int ret = cairn_attn_remote_result(w->remote, w->opt.model, is_busy(w->opt.first) ? 0 : LOOK_MS, &r);
+	int ret = cairn_attn_remote_result(w->remote, w->opt.model, is_busy(w->opt.first) ? 0 : LOOK_MS,
+					   &wants, &r);
 
 	*under_way = ret == -ETIMEDOUT;
 	if (*under_way)
@@ -124,5 +124,6 @@ int worker_model_turn(struct cairn_worker *w, int *under_way)
 		       cairn_attn_remote_overdue(w->remote, w->opt.model);
 	CAIRN_TRY(ret);
 	w->slices_left = 0;
-	return take_result(w, r);
+	take_result(w, r);
+	return 0;
 }

@@ -123,12 +123,25 @@ static inline size_t cairn_attn_result_bytes(int32_t max_batch, int32_t most_k)
 
 /* Has model worker `number` run a pass of its lane that has begun: the bytes of a plan (worker/plan.h). */
 int cairn_attn_remote_run(struct cairn_attn_remote *r, int32_t number, const void *plan, size_t bytes);
+/* What a pass asked a model worker for. */
+struct cairn_attn_wants {
+	int32_t num_tokens, num_scored, vocab;
+	const int32_t *rows;		/* [num_tokens]: where each draw is in the next ones */
+	const int32_t *wanted, *late;	/* != 0: its log-probabilities, of raw and of treated logits */
+};
+
+/*
+ * Checks what has come from another process: the numbers of draws, and that each token which the pass asked
+ * for is below vocab, also those in the lists of the most likely ones. What it did not ask for may be stale.
+ * -EIO, naming the draw.
+ */
+int cairn_attn_result_check(const struct cairn_attn_result *r, const struct cairn_attn_wants *wants);
 /*
  * Waits until it has put its result, which is valid until its next run. -ETIMEDOUT: not yet; wait_ms 0 only
- * looks. The caller must check the numbers in it.
+ * looks. A worker whose result does not pass the check is lost.
  */
 int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wait_ms,
-			     const struct cairn_attn_result **result);
+			     const struct cairn_attn_wants *wants, const struct cairn_attn_result **result);
 
 /* ---- the end of a model worker of its own process ---- */
 

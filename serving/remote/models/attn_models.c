@@ -106,8 +106,47 @@ int cairn_attn_remote_run(struct cairn_attn_remote *r, int32_t number, const voi
 			       sizeof(head), plan, bytes);
 }
 
+/* Checks the tokens of a draw or a scored row. The numbers have no alignment in the result. */
+static int check_tokens(const char *at, int32_t num, int32_t vocab, const char *what, int32_t row)
+{
+	for (int32_t i = 0; i < num; i++) {
+		int32_t id;
+
+		memcpy(&id, at + (size_t)i * sizeof(id), sizeof(id));
+		if ((id < 0 || id >= vocab) && !FAULT(TOKENS_UNCHECKED))
+			return cairn_error(EIO, "has sent token %d of a vocabulary of %d in %s %d", id,
+					   vocab, what, row);
+	}
+	return 0;
+}
+
+int cairn_attn_result_check(const struct cairn_attn_result *r, const struct cairn_attn_wants *w)
+{
+	const char *tokens = (const char *)(r + 1), *top;
+
+	if (r->num_tokens != w->num_tokens || r->num_scored != w->num_scored || r->k < 0 ||
+	    r->k > CAIRN_LOGPROBS_MAX)
+		return cairn_error(EIO, "has drawn %d tokens and scored %d, with %d others, instead of %d "
+				   "and %d", r->num_tokens, r->num_scored, r->k, w->num_tokens,
+				   w->num_scored);
+	top = tokens + (size_t)w->num_tokens * sizeof(int32_t) +
+	      (size_t)(w->num_tokens + w->num_scored) * sizeof(float);
+	for (int32_t i = 0; i < w->num_tokens; i++)
+		CAIRN_TRY(check_tokens(tokens + (size_t)i * sizeof(int32_t), 1, w->vocab, "draw", i));
+	for (int32_t i = 0; i < w->num_tokens + w->num_scored; i++) {
+		const int is_draw = i < w->num_tokens;
+
+		if (is_draw && !w->wanted[w->rows[i]] && !w->late[w->rows[i]])
+			continue;
+		CAIRN_TRY(check_tokens(top + (size_t)i * (size_t)r->k * sizeof(int32_t), r->k, w->vocab,
+				       is_draw ? "the list of draw" : "the list of scored row",
+				       is_draw ? i : i - w->num_tokens));
+	}
+	return 0;
+}
+
 int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wait_ms,
-			     const struct cairn_attn_result **result)
+			     const struct cairn_attn_wants *wants, const struct cairn_attn_result **result)
 {
 	struct remote_model *m = &r->models[number];
 	int ret;
@@ -122,6 +161,8 @@ int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wa
 	if (!ret && (*result)->pass != m->pass)
 		ret = cairn_error(EIO, "has sent the result of pass %llu, not %llu",
 				  (unsigned long long)(*result)->pass, (unsigned long long)m->pass);
+	if (!ret)
+		ret = cairn_attn_result_check(*result, wants);
 	return blame(r, number, ret);
 }
 
