@@ -248,6 +248,7 @@ static void stream_replays(struct end *e)
 	struct replayed r = { .e = e };
 	uint64_t words[2], want;
 	void *stream, *graph = NULL;
+	int ret;
 
 	if (!begin(e, HALF, &stream))
 		return;
@@ -283,6 +284,14 @@ static void stream_replays(struct end *e)
 			WANT(e, end_check(e, e->bytes + GUARD, now.rows * ROW, i));
 		NEED(e, !end_barrier(e));
 	}
+	words[1] -= 1;			/* the turn two before */
+	end_write(e, WORDS, words, sizeof(words));
+	r.wait.slot = CAIRN_NO_SIGNAL;
+	r.wait.timeout_ms = 30;
+	ret = e->table->stream_wait(e->c[0], &r.wait, stream);
+	settle(e, stream);
+	WANT(e, !ret || ret == -ETIMEDOUT);
+	WANT(e, e->table->stream_error(e->c[0]) == -ETIMEDOUT);
 	r.wait.now = NULL;
 	WANT(e, e->table->stream_wait(e->c[0], &r.wait, stream) == -EINVAL);
 	WANT_ERROR(e, "now: null pointer");

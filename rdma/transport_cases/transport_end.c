@@ -401,12 +401,12 @@ static int run_one(const struct plan *plan, const char *name, int rank, int sock
 	return verdict(&e, e.failures, e.skipped);
 }
 
-/* Runs the cases in order, or the one named; returns the name of the first that fails, or NULL. */
+/* Runs the first kinds of cases in order, or the case named; returns the first that fails, or NULL. */
 static const char *caught_by(const struct plan *plan, const char *only)
 {
 	size_t i;
 
-	for (i = 0; i < 3; i++) {
+	for (i = 0; i < (only ? sizeof(all_cases) / sizeof(all_cases[0]) : 3); i++) {
 		const struct end_case *c;
 
 		for (c = all_cases[i]; c->name; c++)
@@ -462,7 +462,7 @@ static int run_mutants(const char *backend, int own)
 		printf("WRONG: the correct back end fails %s\n", wrong);
 	plan.wait_ms = 1000;
 	for (i = 0; (plan.table = own ? transport_tcp_mutant(i, &what, &by) :
-		     transport_mutant(right, i, &what)); i++)
+		     transport_mutant(right, i, &what, &by)); i++)
 		num += caught(plan, what, by);
 	printf("transport mutants: %d of %d caught, %d right ones blamed\n", num, i, !!wrong);
 	return num != i || wrong;

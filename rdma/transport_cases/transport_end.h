@@ -97,10 +97,13 @@ struct end_case {
 extern const struct end_case transport_cases[], transport_trouble_cases[], transport_device_cases[];
 extern const struct end_case transport_time_cases[], transport_tcp_cases[], transport_stream_cases[];
 
-/* Defective versions of a back end's table; NULL after the last. *what: a description of the defect. */
+/*
+ * Defective versions of a back end's table; NULL after the last. *what: a description of the defect. *by: the
+ * case that must fail; NULL: any.
+ */
 const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,
-						     const char **what);
-/* The same of the tcp back end's own code (transport_tcp_mutants.c). *by: the case that must fail. */
+						     const char **what, const char **by);
+/* The same of the tcp back end's own code (transport_tcp_mutants.c). */
 const struct cairn_transport_table *transport_tcp_mutant(int i, const char **what, const char **by);
 
 #endif

@@ -318,10 +318,60 @@ static int import_unchecked(struct cairn_transport *t, const struct cairn_blob *
 	return ret;
 }
 
+/* Puts and waits that are replayed. */
+static int rows_of_capture(struct cairn_channel *c, const struct cairn_stream_put *put, void *stream)
+{
+	static struct cairn_stream_now now;
+	struct cairn_stream_put p = *put;
+
+	if (p.now) {
+		now = *p.now;
+		now.rows = ~0u;
+		p.now = &now;
+	}
+	return RIGHT->stream_put(c, &p, stream);
+}
+
+static int number_of_capture(struct cairn_channel *c, const struct cairn_stream_put *put, void *stream)
+{
+	static struct cairn_stream_now now;
+	struct cairn_stream_put p = *put;
+
+	if (p.now) {
+		now = *p.now;
+		now.number = 0;
+		p.now = &now;
+	}
+	return RIGHT->stream_put(c, &p, stream);
+}
+
+static int turn_unsaid(struct cairn_channel *c, const struct cairn_stream_wait *wait, void *stream)
+{
+	struct cairn_stream_wait w = *wait;
+
+	if (w.now)
+		w.ended = NULL;
+	return RIGHT->stream_wait(c, &w, stream);
+}
+
+static int turn_not_awaited(struct cairn_channel *c, const struct cairn_stream_wait *wait, void *stream)
+{
+	struct cairn_stream_wait w = *wait;
+
+	if (w.now)
+		w.order = NULL;
+	return RIGHT->stream_wait(c, &w, stream);
+}
+
 static const struct {
 	const char *name, *what;
 	struct cairn_transport_table with;
 } mutants[] = {
+	{ "rows_of_capture", "all rows of a replayed put are put", { .stream_put = rows_of_capture } },
+	{ "number_of_capture", "a replayed put has its first number", { .stream_put = number_of_capture } },
+	{ "turn_unsaid", "a wait does not say its turn", { .stream_wait = turn_unsaid } },
+	{ "turn_not_awaited", "a wait does not wait for the turn before",
+	  { .stream_wait = turn_not_awaited } },
 	{ "signal_first", "signal before payload", { .put = signal_first } },
 	{ "last_byte_lost", "the last byte is not sent", { .put = last_byte_lost } },
 	{ "one_byte_more", "one byte too many is sent", { .put = one_byte_more } },
@@ -353,7 +403,7 @@ static const struct {
 };
 
 const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,
-						     const char **what)
+						     const char **what, const char **by)
 {
 	static struct cairn_transport_table table;
 
@@ -372,6 +422,9 @@ const struct cairn_transport_table *transport_mutant(const struct cairn_transpor
 	REPLACE(channel_reset);
 	REPLACE(channel_create);
 	REPLACE(remote_import);
+	REPLACE(stream_put);
+	REPLACE(stream_wait);
 	*what = mutants[i].what;
+	*by = mutants[i].with.stream_put || mutants[i].with.stream_wait ? "stream_replays" : NULL;
 	return &table;
 }
