@@ -53,6 +53,9 @@
 #define attn_remote_open_peer			mutant_remote_open_peer
 #define attn_restore				mutant_attn_restore
 #define cairn_attn_remote_has_journal		mutant_attn_remote_has_journal
+#define journal_place				mutant_journal_place
+#define journal_thread				mutant_journal_thread
+#define journal_write_on_device			mutant_journal_write_on_device
 #define cairn_journal_begin			mutant_journal_begin
 #define cairn_journal_commit			mutant_journal_commit
 #define cairn_journal_create			mutant_journal_create

@@ -5,14 +5,11 @@
  * Pages: [num_layers, 2, num_pages, page_size, half a row], as kv_append has them. A record is the plan of a
  * pass and its rows, [num_layers, max_rows, row]. A row is K and V. Each lane has two records. With host
  * memory, a committed record waits for its copies, which are looked at when the next pass begins: by then
- * they have usually ended, and the thread need not call the table. With a device, the journal's stream waits
- * for them, and then appends the rows of each layer; pages are moved by the host, which waits for that
- * stream.
+ * they have usually ended, and the thread need not call the table.
  */
-#include "serving/remote/attention/journal.h"
+#include "serving/remote/attention/journal_impl.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -20,161 +17,15 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
-#include "serving/remote/control/control.h"
-#include "serving/remote/remote_fault.h"
-
-#define NUM_RECORDS	(2 * CAIRN_MAX_LANES)
-
-struct record {
-	struct record *next;
-	struct cairn_remote_pass p;	/* its arrays point into plan */
-	int32_t *plan;
-	size_t plan_bytes;
-	char *rows;
-	void *event;			/* after its copies */
-	void *stream;			/* of its copies; NULL: none yet */
-	int is_busy;			/* committed, and not in its pages yet */
-	/* with a device: */
-	char *lists, *lists_host;	/* qo_indptr, kv_indptr, last_page_len, kv_indices; pinned */
-	void *written;			/* event: the rows are in their pages */
-};
-
-struct cairn_journal {
-	const struct cairn_impl *impl;
-	struct cairn_remote_limits limits;
-	int32_t num_layers;
-	size_t row;			/* bytes of K and V of a row */
-	size_t element;
-	int32_t num_heads, head_dim, dtype;
-	void *stream;			/* with a device: writes rows to pages */
-	char *pages;
-	size_t page_bytes, record_bytes;	/* of all pages; of the rows of a record */
-	int32_t *fill;			/* [num_pages], rows */
-	struct record records[NUM_RECORDS], *lanes[CAIRN_MAX_LANES];	/* lanes: being recorded */
-	int next[CAIRN_MAX_LANES];	/* which of its two records a lane uses next */
-	struct record *copying, **last_copying;	/* committed, their copies perhaps under way */
-	struct cairn_journal_stats stats;	/* but write_ns */
-	pthread_t thread;
-	int has_thread;
-	pthread_mutex_t lock;		/* protects what follows, and is_busy of records */
-	pthread_cond_t changed;
-	struct record *full, **last;	/* last: where the next full one goes */
-	int is_writing, stop;
-	int64_t write_ns;
-};
-
-/* ---- pages ---- */
-
-static char *place(const struct cairn_journal *j, int32_t layer, int side, int32_t page)
-{
-	return j->pages + ((2 * (size_t)layer + (size_t)side) * (size_t)j->limits.num_pages + (size_t)page) *
-			  (size_t)j->limits.page_size * (j->row / 2);
-}
-
-static void move_pages(struct cairn_journal *j, const struct cairn_remote_pass *p)
-{
-	const size_t bytes = (size_t)j->limits.page_size * (j->row / 2);
-
-	for (int32_t i = 0; i < p->num_moves && !FAULT(JOURNAL_NO_MOVES); i++) {
-		const int32_t from = p->moves[i][0], to = p->moves[i][1];
-
-		for (int32_t k = 0; k < 2 * j->num_layers; k++)
-			memcpy(place(j, k / 2, k % 2, to), place(j, k / 2, k % 2, from), bytes);
-		j->fill[to] = j->fill[from];
-	}
-}
-
-/* Notes the last row of each page that a request has new rows in. */
-static void note_request(struct cairn_journal *j, const struct cairn_remote_pass *p, int32_t b)
-{
-	const int32_t ps = j->limits.page_size, num = p->qo_indptr[b + 1] - p->qo_indptr[b];
-	const int32_t *pages = p->kv_indices + p->kv_indptr[b];
-	const int32_t len = (p->kv_indptr[b + 1] - p->kv_indptr[b] - 1) * ps + p->last_page_len[b];
-
-	/* rows behind these are those of an earlier owner of the page */
-	for (int32_t at = len - num, end; at < len; at = end) {
-		end = (at / ps + 1) * ps < len ? (at / ps + 1) * ps : len;
-		j->fill[pages[at / ps]] = at % ps + (FAULT(JOURNAL_RUN_SHORT) ? 1 : end - at);
-	}
-}
-
-/* ---- the thread ---- */
-
-/* Moves the rows of one request to its pages. */
-static void write_request(struct cairn_journal *j, const struct record *r, int32_t b)
-{
-	const struct cairn_remote_pass *p = &r->p;
-	const int32_t ps = j->limits.page_size, first = p->qo_indptr[b], num = p->qo_indptr[b + 1] - first;
-	const int32_t *pages = p->kv_indices + p->kv_indptr[b];
-	const int32_t len = (p->kv_indptr[b + 1] - p->kv_indptr[b] - 1) * ps + p->last_page_len[b];
-	const size_t rows = (size_t)j->limits.max_rows, half = j->row / 2;
-
-	for (int32_t layer = 0; layer < j->num_layers; layer++) {
-		const char *from = r->rows + ((size_t)layer * rows + (size_t)first) * j->row;
-
-		for (int32_t at = len - num; at < len; at++, from += j->row) {
-			const size_t slot = (size_t)(FAULT(JOURNAL_SHIFTED) ? (at + 1) % ps : at % ps);
-
-			memcpy(place(j, layer, 0, pages[at / ps]) + slot * half, from, half);
-			memcpy(place(j, layer, 1, pages[at / ps]) + slot * half, from + half, half);
-		}
-	}
-	note_request(j, p, b);
-}
-
-static void write_record(struct cairn_journal *j, const struct record *r)
-{
-	move_pages(j, &r->p);
-	for (int32_t b = 0; b < r->p.batch; b++)
-		write_request(j, r, b);
-}
-
-static void *run(void *arg)
-{
-	struct cairn_journal *j = arg;
-
-	pthread_mutex_lock(&j->lock);
-	for (;;) {
-		struct record *r = j->full;
-		int64_t begin;
-
-		if (!r && j->stop)
-			break;
-		if (!r) {
-			pthread_cond_wait(&j->changed, &j->lock);
-			continue;
-		}
-		j->full = r->next;
-		if (!j->full)
-			j->last = &j->full;
-		j->is_writing = 1;
-		pthread_mutex_unlock(&j->lock);
-		begin = cairn_clock_ns();
-		FAULT_NAP(FAULT(JOURNAL_UNDRAINED) ? 50 : 1);
-		write_record(j, r);
-		pthread_mutex_lock(&j->lock);
-		j->write_ns += cairn_clock_ns() - begin;
-		j->is_writing = 0;
-		r->is_busy = 0;
-		pthread_cond_broadcast(&j->changed);
-	}
-	pthread_mutex_unlock(&j->lock);
-	return NULL;
-}
 
 /* ---- creation ---- */
-
-static int is_host(const struct cairn_journal *j)
-{
-	return !j->impl->host_alloc || (j->impl->flags & CAIRN_IMPL_HOST_MEM);
-}
 
 /* With small pages of memory, most of the time of the first copies would go into faults. */
 static int take_memory(const struct cairn_journal *j, char **to, size_t bytes)
 {
 	void *p;
 
-	if (!is_host(j)) {
+	if (!journal_is_host(j)) {
 		CAIRN_TRY(CAIRN_TABLE(j->impl, host_alloc, &p, bytes));
 	} else {
 		p = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
@@ -188,13 +39,13 @@ static int take_memory(const struct cairn_journal *j, char **to, size_t bytes)
 }
 
 /* The buffer of a pass, and what its stream and the journal's need. */
-static int take_record(const struct cairn_journal *j, struct record *r)
+static int take_record(const struct cairn_journal *j, struct journal_record *r)
 {
 	const struct cairn_impl *impl = j->impl;
 	void *p;
 
 	CAIRN_TRY(CAIRN_TABLE(impl, event_create, &r->event));
-	if (is_host(j))
+	if (journal_is_host(j))
 		return take_memory(j, &r->rows, j->record_bytes);
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, j->record_bytes));
 	r->rows = p;
@@ -208,16 +59,16 @@ static int take_record(const struct cairn_journal *j, struct record *r)
 
 static void free_memory(const struct cairn_journal *j, char *p, size_t bytes)
 {
-	if (p && is_host(j))
+	if (p && journal_is_host(j))
 		munmap(p, bytes);
 	else if (p)
 		j->impl->host_free(p);
 }
 
-static void free_record(const struct cairn_journal *j, const struct record *r)
+static void free_record(const struct cairn_journal *j, const struct journal_record *r)
 {
 	free(r->plan);
-	if (r->rows && is_host(j))
+	if (r->rows && journal_is_host(j))
 		munmap(r->rows, j->record_bytes);
 	else if (r->rows)
 		j->impl->mem_free(r->rows);
@@ -259,17 +110,17 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 	record = (size_t)j->num_layers * (size_t)limits->max_rows * j->row;
 	j->page_bytes = pages;
 	j->record_bytes = record;
-	need = (double)pages + (is_host(j) ? (double)records * (double)record : 0);
+	need = (double)pages + (journal_is_host(j) ? (double)records * (double)record : 0);
 	if (!j->impl->event_sync)
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s has no event_sync", j->impl->name);
-	else if (!is_host(j) && (!j->impl->kv_append || !j->impl->stream_wait))
+	else if (!journal_is_host(j) && (!j->impl->kv_append || !j->impl->stream_wait))
 		ret = cairn_error(EOPNOTSUPP, "kv_journal: %s has no %s", j->impl->name,
 				  j->impl->kv_append ? "stream_wait" : "kv_append");
 	else if (need > (double)max_bytes)
 		ret = cairn_error(EINVAL, "kv_journal: %.2f GiB are not enough: %d pages and %zu passes of "
 				  "%d rows take %.2f", (double)max_bytes / (1 << 30), limits->num_pages,
-				  is_host(j) ? records : 0, limits->max_rows, need / (1 << 30));
-	if (!ret && !is_host(j))
+				  journal_is_host(j) ? records : 0, limits->max_rows, need / (1 << 30));
+	if (!ret && !journal_is_host(j))
 		ret = CAIRN_TABLE(j->impl, stream_create, &j->stream);
 	if (!ret)
 		ret = take_memory(j, &j->pages, pages);
@@ -278,8 +129,8 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 		ret = cairn_error(ENOMEM, "kv_journal: no memory for %d pages", limits->num_pages);
 	for (size_t i = 0; i < records && !ret; i++)
 		ret = take_record(j, &j->records[i]);
-	if (!ret && is_host(j)) {
-		j->has_thread = !pthread_create(&j->thread, NULL, run, j);
+	if (!ret && journal_is_host(j)) {
+		j->has_thread = !pthread_create(&j->thread, NULL, journal_thread, j);
 		ret = j->has_thread ? 0 : cairn_error(EIO, "kv_journal: no thread");
 	}
 	if (ret)
@@ -301,7 +152,7 @@ void cairn_journal_destroy(struct cairn_journal *j)
 		pthread_join(j->thread, NULL);
 	if (j->stream)
 		j->impl->stream_sync(j->stream);
-	for (int i = 0; i < NUM_RECORDS; i++)
+	for (int i = 0; i < JOURNAL_RECORDS; i++)
 		free_record(j, &j->records[i]);
 	if (j->stream)
 		j->impl->stream_destroy(j->stream);
@@ -318,7 +169,7 @@ void cairn_journal_destroy(struct cairn_journal *j)
 static int hand_over(struct cairn_journal *j)
 {
 	while (j->copying) {
-		struct record *r = j->copying;
+		struct journal_record *r = j->copying;
 
 		if (!FAULT(JOURNAL_UNAWAITED))
 			CAIRN_TRY(CAIRN_TABLE(j->impl, event_sync, r->event));
@@ -336,9 +187,9 @@ static int hand_over(struct cairn_journal *j)
 }
 
 /* Waits until the record that the lane uses next is free: two passes of it may be under way. */
-static int await_record(struct cairn_journal *j, struct record *r)
+static int await_record(struct cairn_journal *j, struct journal_record *r)
 {
-	if (!is_host(j))
+	if (!journal_is_host(j))
 		return CAIRN_TABLE(j->impl, event_sync, r->written);
 	CAIRN_TRY(hand_over(j));
 	pthread_mutex_lock(&j->lock);
@@ -357,7 +208,7 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 {
 	const size_t bytes = cairn_remote_pass_bytes(p);
 	const int64_t begin = cairn_clock_ns();
-	struct record *r;
+	struct journal_record *r;
 
 	cairn_journal_drop(j, lane);
 	r = &j->records[2 * lane + j->next[lane]];
@@ -380,13 +231,13 @@ int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cair
 static int copy(struct cairn_journal *j, char *to, const void *from, size_t bytes, void *stream)
 {
 	return CAIRN_TABLE(j->impl, mem_copy, to, from, bytes,
-			   is_host(j) ? CAIRN_COPY_TO_HOST : CAIRN_COPY_ON_DEVICE, stream);
+			   journal_is_host(j) ? CAIRN_COPY_TO_HOST : CAIRN_COPY_ON_DEVICE, stream);
 }
 
 int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn_attn_rows *rows,
 		       void *stream)
 {
-	struct record *r = j->lanes[lane];
+	struct journal_record *r = j->lanes[lane];
 	const size_t stride = (size_t)rows->kv_stride * j->element, half = j->row / 2;
 	const size_t num = (size_t)rows->num_rows;
 	const char *k = rows->k, *v = FAULT(JOURNAL_NO_V) ? k : rows->v;
@@ -411,78 +262,17 @@ int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn
 	return 0;
 }
 
-/* Takes the next part of the lists, and returns where its copy will be. */
-static const int32_t *list(const struct record *r, size_t *at, const int32_t *from, int32_t num)
-{
-	const int32_t *to = (const int32_t *)(const void *)(r->lists + *at);
-
-	memcpy(r->lists_host + *at, from, (size_t)num * sizeof(*from));
-	*at += (size_t)num * sizeof(*from);
-	return to;
-}
-
-/* Has the journal's stream write the rows of a record to their pages, behind the copies of its pass. */
-static int append(struct cairn_journal *j, struct record *r)
-{
-	const struct cairn_impl *impl = j->impl;
-	const struct cairn_remote_pass *p = &r->p;
-	size_t bytes = 0;
-	struct cairn_kv_append_args args = {
-		.size = sizeof(args), .qo_indptr = list(r, &bytes, p->qo_indptr, p->batch + 1),
-		.kv = {
-			.indptr = list(r, &bytes, p->kv_indptr, p->batch + 1),
-			.last_page_len = list(r, &bytes, p->last_page_len, p->batch),
-			.indices = list(r, &bytes, p->kv_indices, p->num_pages),
-			.num_pages = j->limits.num_pages, .page_size = j->limits.page_size,
-			.batch = p->batch, .max_len = j->limits.max_context,
-		},
-		.k_stride = (int64_t)(j->row / j->element), .v_stride = (int64_t)(j->row / j->element),
-		.nnz_qo = p->num_rows, .num_kv_heads = j->num_heads, .head_dim = j->head_dim,
-		.dtype = j->dtype,
-	};
-
-	if (!FAULT(JOURNAL_UNAWAITED))
-		CAIRN_TRY(CAIRN_TABLE(impl, stream_wait, j->stream, r->event));
-	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, r->lists, r->lists_host, bytes, CAIRN_COPY_TO_DEVICE,
-			      j->stream));
-	for (int32_t layer = 0; layer < j->num_layers; layer++) {
-		const char *k = r->rows + (size_t)layer * (size_t)j->limits.max_rows * j->row;
-
-		args.k = k;
-		args.v = k + j->row / 2;
-		args.kv.k_pages = place(j, layer, 0, 0);
-		args.kv.v_pages = place(j, layer, 1, 0);
-		CAIRN_TRY(CAIRN_TABLE(impl, kv_append, &args, j->stream));
-	}
-	return CAIRN_TABLE(impl, event_record, r->written, j->stream);
-}
-
-/* Pages are moved by the host, when all rows before are in their places. */
-static int write_on_device(struct cairn_journal *j, struct record *r)
-{
-	const int64_t begin = cairn_clock_ns();
-
-	if (r->p.num_moves) {
-		CAIRN_TRY(CAIRN_TABLE(j->impl, stream_sync, j->stream));
-		move_pages(j, &r->p);
-		j->write_ns += cairn_clock_ns() - begin;
-	}
-	for (int32_t b = 0; b < r->p.batch; b++)
-		note_request(j, &r->p, b);
-	return append(j, r);
-}
-
 int cairn_journal_commit(struct cairn_journal *j, int32_t lane, void *stream)
 {
 	const int64_t begin = cairn_clock_ns();
-	struct record *r = j->lanes[lane];
+	struct journal_record *r = j->lanes[lane];
 	int ret = CAIRN_TABLE(j->impl, event_record, r->event, stream);
 
 	j->lanes[lane] = NULL;
 	j->stats.passes++;
 	j->stats.bytes += (int64_t)((size_t)j->num_layers * (size_t)r->p.num_rows * j->row);
-	if (!ret && !is_host(j)) {
-		ret = write_on_device(j, r);
+	if (!ret && !journal_is_host(j)) {
+		ret = journal_write_on_device(j, r);
 		j->stats.record_ns += cairn_clock_ns() - begin;
 		return ret;
 	}
@@ -495,7 +285,7 @@ int cairn_journal_commit(struct cairn_journal *j, int32_t lane, void *stream)
 
 void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
 {
-	struct record *r = j->lanes[lane];
+	struct journal_record *r = j->lanes[lane];
 
 	if (!r)
 		return;
@@ -507,7 +297,7 @@ void cairn_journal_drop(struct cairn_journal *j, int32_t lane)
 
 int cairn_journal_drain(struct cairn_journal *j)
 {
-	if (!is_host(j))
+	if (!journal_is_host(j))
 		return CAIRN_TABLE(j->impl, stream_sync, j->stream);
 	CAIRN_TRY(hand_over(j));
 	if (FAULT(JOURNAL_UNDRAINED))
@@ -526,7 +316,7 @@ int32_t cairn_journal_fill(const struct cairn_journal *j, int32_t page)
 
 const char *cairn_journal_page(const struct cairn_journal *j, int32_t layer, int side, int32_t page)
 {
-	return place(j, layer, side, page);
+	return journal_place(j, layer, side, page);
 }
 
 void cairn_journal_stats(struct cairn_journal *j, struct cairn_journal_stats *stats)
