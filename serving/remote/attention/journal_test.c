@@ -5,7 +5,7 @@
  *   journal_device
  *	how fast it takes rows from the memory of a GPU, or of this machine if there is none, without workers:
  *	from the first pass until all rows are in their pages, whose memory was touched before; and the parts
- *	of it, the time in which the pass enqueues copies and that of the thread
+ *	of it, the time in which the pass enqueues copies and that of the thread (0 with a GPU: there is none)
  */
 #include <stdlib.h>
 
@@ -75,7 +75,7 @@ static void journal_device(struct cairn_test *t)
 	cairn_host_row(t, "journal_device", b->impl.name, "\"bytes\":%lld,\"gb_per_s\":%.2f,"
 		       "\"enqueued_gb_per_s\":%.2f,\"write_gb_per_s\":%.2f", (long long)(s.bytes / 2),
 		       (double)s.bytes / 2 / (double)(end - begin), (double)s.bytes / (double)s.record_ns,
-		       (double)s.bytes / (double)s.write_ns);
+		       s.write_ns ? (double)s.bytes / (double)s.write_ns : 0);
 	close_journal(b);
 out:
 	free(b);
