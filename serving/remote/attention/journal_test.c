@@ -24,6 +24,11 @@ static void late(struct cairn_test *t)
 	EXPECT(t, !journal_differs(t, "late"));
 }
 
+static void cuda(struct cairn_test *t)
+{
+	EXPECT(t, !journal_differs(t, "cuda"));
+}
+
 static int has_device(struct cairn_impl *impl)
 {
 	int has = !cairn_impl_open("cuda", impl) && !cairn_impl_start(impl, 0);
@@ -82,7 +87,7 @@ out:
 }
 
 static const struct cairn_unit units[] = {
-	{ "host", host }, { "late", late },
+	{ "host", host }, { "late", late }, { "cuda", cuda },
 };
 
 static const struct cairn_unit measures[] = {
