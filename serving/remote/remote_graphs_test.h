@@ -87,6 +87,7 @@ static inline int64_t rig_replays(struct cairn_test *t, struct rig *r, int num)
 		bad = rig_replay(t, r, &x[i % r->shape.lanes], i % r->shape.lanes);
 	for (int32_t i = 0; i < r->shape.lanes; i++) {
 		bad |= !bad && !x[i].num_replayed;
+		rig_wait(r, r->streams[i]);	/* after an error, puts may still be under way */
 		for (size_t k = 0; k < 4 * ARRAY_SIZE(x[i].graphs); k++)
 			if (x[i].graphs[k / 4][k % 4])
 				r->impl.graph_destroy(x[i].graphs[k / 4][k % 4]);

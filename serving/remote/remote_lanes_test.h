@@ -128,6 +128,7 @@ static inline int64_t rig_turns(struct cairn_test *t, struct rig *r, int num)
 		bad = rig_take(r, &f[i % lanes], cairn_attn_remote_link(r->remote, i % lanes),
 			       r->streams[i % lanes]);
 	for (int32_t i = 0; i < lanes; i++) {
+		rig_wait(r, r->streams[i]);	/* after an error, puts may still be under way */
 		free(f[i].qkv);
 		free(f[i].want);
 		free(f[i].lse);
