@@ -322,6 +322,9 @@ static const struct shape last[] = {
 	{ N("in_place_hidden_8256_batch_9_f16", 9, 3, 16, 1, 1, 64, 8256), .flags = ALIAS | F16 },
 	{ N("page_256", 2, 300, 256, 2, 1, 64, 64), .flags = BIAS },
 	{ N("page_512_f16", 1, 600, 512, 2, 1, 64, 64), .flags = F16 },
+	/* two waves of requests, and no other rank */
+	{ N("batch_13_group_6_token_c1", 13, 2, 255, 6, 1, 64, 576), .flags = F16, .dataflow = TOKEN,
+		.cluster = 1 },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

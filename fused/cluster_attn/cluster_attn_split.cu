@@ -309,8 +309,10 @@ SPLIT void attend_all(const struct split_args &g, const struct split_cta &c, str
 		if (g.a.offchip) {
 			split_cluster_sync(g, c, epoch);
 		} else {
+			/* a cluster of one sends nothing; a phase that awaits bytes bears one arrival */
 			if (threadIdx.x == 0)
-				ptx_mbarrier_arrive_expect_tx(c.base + g.s_mbar + 16, g.size * mine * 24);
+				ptx_mbarrier_arrive_expect_tx(c.base + g.s_mbar + 16,
+							      g.size == 1 ? 0 : g.size * mine * 24);
 			split_await(g, c.base + g.s_mbar + 16, parity);
 		}
 		merge_items<dtype, head_dim>(g, c, wave0, items, most);
