@@ -11,7 +11,7 @@
  *	static const struct cairn_draw_axis axes[] = {
  *		CAIRN_DRAW_SIZE(struct shape, rows, 1, 5000, 1),
  *		CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F32, CAIRN_F16, CAIRN_BF16),
- *		CAIRN_DRAW_FLAG(struct shape, flags, RESIDUAL, 2),
+ *		CAIRN_DRAW_ONE_OF(struct shape, flags, 0, RESIDUAL),
  *	};
  *	static const struct cairn_draw draws = { .shape_bytes = sizeof(struct shape), .axes = axes,
  *		.num_axes = ARRAY_SIZE(axes), .allowed = allowed, .many = 600 };
