@@ -210,6 +210,30 @@ static void least_recent_leaf_first(struct cairn_test *t)
 	tear_down(t, &f);
 }
 
+/*
+ * The least time of a lookup in @rounds rounds of 10, in ns.  The least, because
+ * another process can take the processor away during some of them.
+ */
+static double lookup_ns(struct cairn_test *t, struct fixture *f, const int32_t *tokens, int32_t len,
+			int32_t *pages, int rounds)
+{
+	double least = 1e300, ns;
+	struct timespec a, b;
+	int32_t node;
+
+	while (rounds--) {
+		clock_gettime(CLOCK_MONOTONIC, &a);
+		for (int k = 0; k < 10; k++)
+			EXPECT(t, cairn_prefix_tree_match(f->tree, no_salt, tokens, len, &node,
+							  pages) == len);
+		clock_gettime(CLOCK_MONOTONIC, &b);
+		ns = (double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec);
+		if (ns / 10 < least)
+			least = ns / 10;
+	}
+	return least;
+}
+
 /* The time of a lookup depends on the length of the prompt, not on the size of the tree. */
 static void time_is_linear(struct cairn_test *t)
 {
@@ -217,7 +241,6 @@ static void time_is_linear(struct cairn_test *t)
 	static int32_t tokens[SETS * 64][LEN / 16], pages[LEN];
 	static int32_t all[LEN];
 	int32_t num = 0, seq, n, node;
-	struct timespec a, b;
 	struct fixture f;
 	double ns[2];
 
@@ -237,11 +260,7 @@ static void time_is_linear(struct cairn_test *t)
 							   cairn_kv_pool_pages(f.pool, seq, &n), &node) == 0);
 			EXPECT(t, cairn_kv_pool_close(f.pool, seq) == 0);
 		}
-		clock_gettime(CLOCK_MONOTONIC, &a);
-		for (int k = 0; k < 200; k++)
-			EXPECT(t, cairn_prefix_tree_match(f.tree, no_salt, all, LEN, &node, pages) == LEN);
-		clock_gettime(CLOCK_MONOTONIC, &b);
-		ns[round] = ((double)(b.tv_sec - a.tv_sec) * 1e9 + (double)(b.tv_nsec - a.tv_nsec)) / 200;
+		ns[round] = lookup_ns(t, &f, all, LEN, pages, 20);
 	}
 	cairn_note(t, "lookup of %d tokens: %.1f us alone, %.1f us in a tree of %d prompts", LEN, ns[0] / 1e3,
 		   ns[1] / 1e3, num);
