@@ -259,6 +259,8 @@ static const struct moe_shape last[] = {
 	{ N("errors_without_x", 256, 8, 2, 320, 0, 70), .flags = NO_RESIDUAL | NORMAL_ALONE, .roundings = 5 },
 	{ N("errors_without_x_v3_f16", 192, 16, 3, 192, 0, 70),
 	  .flags = NO_RESIDUAL | NORMAL_ALONE | V3 | F16, .roundings = 5 },
+	/* more pairs of a request and an expert than 16 bits count */
+	{ N("pairs_past_2e16", 64, 8, 8, 64, 0, 8300), .flags = NORMAL_ALONE },
 	{ N("gpt_oss_20b_b1", GPT_OSS_20B, 1), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_b8", GPT_OSS_20B, 8), .flags = BENCH | DEVICE | GPT_OSS },
 	{ N("gpt_oss_20b_rows_64", GPT_OSS_20B, 64), .flags = BENCH | DEVICE | GPT_OSS },

@@ -129,6 +129,8 @@ static const struct shape last[] = {
 	{ S("sink_bad", 2, 7, 7, 64, F32, F32), .flags = LSE | SINK | BAD_SINK | EMPTY },
 	{ S("sink_gpt_oss", 1, 4096, 64, 64, BF16, BF16), .flags = SINK | IN_PLACE | BENCH | DEVICE },
 	{ S("sink_gpt_oss", 1, 8, 64, 64, BF16, BF16), .flags = SINK | IN_PLACE | BENCH },
+	/* more rows than a grid's y axis holds if a CTA takes 16 of them */
+	{ S("rows_past_2e20", 1, 1048640, 1, 8, F16, F16) },
 };
 
 static const int grid_n[] = { 1, 2, 3, 7, 64 }, grid_dim[] = { 8, 64, 128, 256, 512 };
