@@ -82,10 +82,14 @@ static const struct variant {
 #define NUM_ENDS	161
 #define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
 #define NUM_LONG	48
-#define NUM_CASES	(FIRST_LONG + NUM_LONG)
+#define TALL_CASE	(FIRST_LONG + NUM_LONG)
+#define NUM_CASES	(TALL_CASE + 1)
 
 /* b of more than 2^31 codes; behind the pair cases */
 static const struct shape far_shape = SHAPE(1, (1 << 18) + 4, 16384);
+
+/* more rows than 16 bits count */
+static const struct shape tall_shape = SHAPE(65600, 4, 16);
 
 /* a share of the device, with scales of rows and of blocks */
 static const struct shape with_sms[] = {
@@ -214,6 +218,9 @@ static void row_of(int i, struct shape *s, struct variant *v)
 		cairn_draw_shape(&draws, i - NUM_CASES, &r);
 		*s = r.s;
 		*v = r.v;
+	} else if (i == TALL_CASE) {
+		*s = tall_shape;
+		*v = variants[0];
 	} else if (i >= FIRST_LONG) {
 		long_of(i - FIRST_LONG, s, v);
 	} else if (i >= FIRST_ENDS) {

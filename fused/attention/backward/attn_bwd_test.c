@@ -130,6 +130,8 @@ static const struct shape last[] = {
 	/* many terms of similar weight: errors of independent roundings cancel, others do not (bias.c) */
 	{ N("even_weights", 1, 260, 300, 1, 1, 64, 64), .scale = 0.03f, .roundings = 4 },
 	{ N("even_weights_f16", 1, 150, 500, 2, 1, 64, 128), .flags = F16, .scale = 0.03f, .roundings = 4 },
+	/* more rows of query heads of one KV head than 16 bits count */
+	{ N("rows_past_2e16", 1, 1030, 9, 64, 1, 64, 64) },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
