@@ -17,6 +17,7 @@
 #include "fused/latent/mla_paged.h"
 #include "fused/attention/base/attn_lengths.h"
 #include "fused/cache/paged_test.h"
+#include "fused/latent/base/mla_draws.h"
 #include "fused/latent/base/mla_ends.h"
 #include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/base/mla_shapes.h"
@@ -162,21 +163,8 @@ static struct cairn_pairs ends_table = {
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
 
 static const struct cairn_draw_axis axes[] = {
-	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
-	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
-	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
-	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
-	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.25f, 0.03f),
-	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
-	CAIRN_DRAW_ONE_OF(struct shape, pair, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
-			  PAGED_HELD),
+	MLA_DRAW_SIZES,
+	MLA_DRAW_FORMS,
 };
 
 static int allowed(void *shape, int room)

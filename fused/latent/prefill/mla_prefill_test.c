@@ -14,6 +14,7 @@
 #include "conformance/suite/draw.h"
 #include "conformance/suite/pairs.h"
 #include "fused/cache/paged_test.h"
+#include "fused/latent/base/mla_draws.h"
 #include "fused/latent/base/mla_ends.h"
 #include "fused/latent/base/mla_inputs.h"
 #include "fused/latent/prefill/mla_prefill.h"
@@ -218,22 +219,9 @@ static void wide_at(int i, struct shape *s)
 #define NUM_CASES	(FIRST_WIDE + NUM_WIDE)
 
 static const struct cairn_draw_axis axes[] = {
-	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
-	CAIRN_DRAW_SIZE(struct shape, qo, 1, 300, 1),
-	CAIRN_DRAW_SIZE(struct shape, kv, 1, 4000, 1),
-	CAIRN_DRAW_SIZE(struct shape, page, 1, 600, 1),
-	CAIRN_DRAW_SIZE(struct shape, heads, 1, 128, 1),
+	MLA_DRAW_SIZES,
 	CAIRN_DRAW_SIZE(struct shape, chunk, 0, 1000, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.25f, 0.03f),
-	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
-	CAIRN_DRAW_ONE_OF(struct shape, pair, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
-			  PAGED_HELD),
+	MLA_DRAW_FORMS,
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, LAST),
 };
 
