@@ -142,45 +142,19 @@ static const int lengths[][2] = { { 17, 17 }, { 37, 97 } };
 #define NUM_PAIRS	61
 #define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + NUM_LAST)
 
+#include "fused/attention/dense/attn_dense_draws.h"
 #include "fused/attention/dense/attn_dense_pairs.h"
 
 #define NUM_CASES	(FIRST_ENDS + NUM_ENDS + 1)
 
 static const struct cairn_draw_axis axes[] = {
-	CAIRN_DRAW_SIZE(struct shape, batch, 1, 140, 1),
-	CAIRN_DRAW_SIZE(struct shape, qo, 1, 700, 1),
-	CAIRN_DRAW_SIZE(struct shape, kv, 1, 9000, 1),
-	CAIRN_DRAW_SIZE(struct shape, hkv, 1, 40, 1),
-	CAIRN_DRAW_SIZE(struct shape, hq, 1, 40, 1),	/* of a KV head, see allowed() */
-	CAIRN_DRAW_ONE_OF(struct shape, qk, 64, 80, 96, 112, 128, 192, 256),
-	CAIRN_DRAW_ONE_OF(struct shape, v, 0, 0, 64, 80, 96, 112, 128, 192, 256),	/* 0: as qk */
-	CAIRN_DRAW_SIZE(struct shape, window, 0, 3000, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, cap, 0, 0, 0, 30, 5, 0.7f),
-	CAIRN_DRAW_ONE_OF(struct shape, scale, 0, 0, 0.3f, 1.3f),
-	CAIRN_DRAW_ONE_OF(struct shape, layout, CONTIGUOUS, CONTIGUOUS, ROW_GAPS, HEAD_GAPS, HEADS_FIRST,
-			  LONE_K,
-			  LONE_V, LONE_K_HEAD, LONE_V_HEAD, JOINED),
-	CAIRN_DRAW_ONE_OF(struct shape, q_gap, 0, 0, 8, 72),
-	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
-	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, CAUSAL, CAUSAL, 0),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED),
-	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PAGED_PADDED),
+	DENSE_DRAW_SIZES,
+	DENSE_DRAW_FORMS,
 };
 
 static int allowed(void *shape, int room)
 {
-	struct shape *s = shape;
-	const int64_t keys = (int64_t)s->batch * s->kv, rows = (int64_t)s->batch * s->qo;
-
-	s->pair = 1;
-	s->hq *= s->hkv;
-	s->v = s->v ? s->v : s->qk;
-	s->window = s->window % 3 ? s->window : 0;
-	return rows * (s->kv + 16) * s->hq * (s->qk + s->v) <= room * 3000000 &&
-	       keys * s->hkv * s->qk <= room * 500000;
+	return dense_draw_fits(shape, room, 3000000);
 }
 
 static const struct cairn_draw draws = {
