@@ -5,10 +5,12 @@
  * A CTA has 16 warps. Warp w runs on sub-partition w mod 4, the part, and belongs to group w / 4, a
  * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds
  * its results to the digest, the tensor cores and lanes work for the others. Groups meet at the start and at
- * the end of a round. In between, the products of a step wait until those of the step before have been
- * issued: otherwise all four groups would end their products, and begin their digests, at the same time. A
- * thread holds at most 64 results of a step; they, two 64-bit sums and little else fit in the 128 registers
- * that 512 threads leave to each.
+ * the end of a round. In between, the products of a step wait until the first 12 slices of the step before
+ * have been multiplied. The last 4 slices keep the tensor cores busy until the next products arrive. Without
+ * turns, or with turns given when products are issued, the tensor cores serve all four groups at the same
+ * speed, so that all groups end together and the tensor cores idle during four digests. A thread holds at
+ * most 64 results of a step; they, the sums and little else fit in the 128 registers that 512 threads leave
+ * to each.
  *
  * Dynamic shared memory:
  *
@@ -20,9 +22,10 @@
  *	99328	16 * 8 KiB	MEMORY: a region for each warp. In odd rounds of MEMORY alone, warps 0 to
  *				11 march over the tiles instead, so that all shared memory has its turn.
  *
- * Digest: a lane's words have indices that differ by constants, so the weighted sum of a step is a sum with
- * constant weights and one product of 64 bits; two or three instructions a word. Lanes keep both sums in
- * registers until the round ends.
+ * Digest: add_words() takes two instructions a word. Lanes keep both sums in registers until the round ends.
+ * There is a kernel for digests of all steps and one for the digest of the last step alone, because a branch
+ * around the digest would keep the compiler from placing it between the special functions or the loads of
+ * the same step.
  *
  * Preemption may move a CTA to another SM: %smid is read at both ends of a round, and a round that moved is
  * dropped.
@@ -43,6 +46,7 @@
 #define REGION		(CAIRN_SCREEN_WORDS * 4)
 #define SMEM		(MEMORY + THREADS / 32 * REGION)
 
+#define ALONE		12	/* slices of a step that end before the next step's products begin */
 #define BAR_TURN	1	/* named barriers, one for each group */
 
 #define WAIT_NS		20000	/* longer than it takes to start a CTA on every SM */
@@ -57,7 +61,7 @@ extern __shared__ __align__(1024) unsigned char s_mem[];
 /* What a warp does in a round. */
 struct work {
 	int32_t program, inputs, part, group, lane, steps;
-	bool last_only;
+	bool last_only;		/* constant in each kernel */
 	bool in_turn;		/* all groups run the same tensor program, in the order of steps */
 	uint32_t region;	/* shared address of the warp's memory to march over */
 	uint64_t key;
@@ -72,6 +76,31 @@ struct digest {
 template <bool tile> static __device__ __forceinline__ uint32_t distance(int j)
 {
 	return tile ? (j & 2) * 512 + j / 4 * 8 + (j & 1) : 32 * j;
+}
+
+/*
+ * Adds the lane's n words to the digest; `first` is the index of word 0 among those of all steps. The index
+ * of word 4 k + j is greater by k distance(4) + distance(j). The sum of k times the words of quad k needs no
+ * multiplication: it is the sum, over all quads but quad 0, of the words from that quad to the last one.
+ */
+template <int n, bool tile> static __device__ __forceinline__ void add_words(const uint32_t *word,
+									     uint64_t first,
+									     struct digest *digest)
+{
+	/* in_quad: two chains, because a multiply-add waits for the one before it in its chain */
+	uint64_t sum = 0, quads = 0, in_quad[2] = { 0, 0 };
+
+#pragma unroll
+	for (int k = n / 4 - 1; k >= 0; k--) {
+#pragma unroll
+		for (int j = 0; j < 4; j++) {
+			sum += word[4 * k + j];
+			in_quad[k % 2] += (uint64_t)word[4 * k + j] * (2 * distance<tile>(j));
+		}
+		quads += k > 0 ? sum : 0;
+	}
+	digest->sum += sum;
+	digest->weighted += quads * (2 * distance<tile>(4)) + in_quad[0] + in_quad[1] + sum * (2 * first + 1);
 }
 
 /*
@@ -90,23 +119,18 @@ template <int n, bool tile> static __device__ __forceinline__ void end_step(cons
 #pragma unroll
 	for (int j = 0; j < n; j++)
 		asm volatile("" : : "r"(word[j]));
-	if (last || !w.last_only) {
-		uint64_t sum = 0, weighted = 0;
-
-#pragma unroll
-		for (int j = 0; j < n; j++) {
-			sum += word[j];
-			weighted += (uint64_t)word[j] * (2 * distance<tile>(j));
-		}
-		digest->sum += sum;
-		digest->weighted += weighted + sum * (2 * (uint64_t)(step * CAIRN_SCREEN_WORDS + first) + 1);
-	}
+	if (last || !w.last_only)
+		add_words<n, tile>(word, (uint64_t)(step * CAIRN_SCREEN_WORDS + first), digest);
 	if (last && w.raw) {
+		uint32_t *raw = w.raw + first;
+
+		/* else the compiler keeps 64 addresses in registers through all steps */
+		asm volatile("" : "+l"(raw));
 #pragma unroll
 		for (int j = 0; j < n; j++)
-			w.raw[first + distance<tile>(j)] = word[j];
+			raw[distance<tile>(j)] = word[j];
 		for (int j = n; j < 64; j++)
-			w.raw[first + distance<tile>(j)] = 0;
+			raw[distance<tile>(j)] = 0;
 	}
 }
 
@@ -121,6 +145,15 @@ static __device__ __forceinline__ void keep(uint32_t *d)
 #pragma unroll
 	for (int i = 0; i < 64; i++)
 		asm volatile("" : "+r"(d[i]) : : "memory");
+}
+
+/*
+ * Moves a descriptor by a number of 16-byte units. Its low word never carries, so that the high word remains
+ * a constant.
+ */
+static __device__ __forceinline__ uint64_t move_desc(uint64_t desc, uint32_t units)
+{
+	return desc >> 32 << 32 | ((uint32_t)desc + units);
 }
 
 template <int program> static __device__ __forceinline__ void run_tensor(const struct work &w,
@@ -140,9 +173,9 @@ template <int program> static __device__ __forceinline__ void run_tensor(const s
 		ptx_wgmma_fence();
 #pragma unroll
 		for (int i = 0; i < CAIRN_SCREEN_SLICES; i++) {
-			int k = (i + s) % CAIRN_SCREEN_SLICES;
-			uint64_t x = a + i / 4 * (PANEL_A >> 4) + i % 4 * 2;
-			uint64_t y = b + k / 4 * (PANEL_B >> 4) + k % 4 * 2;
+			uint32_t k = (uint32_t)(i + s) % CAIRN_SCREEN_SLICES;
+			uint64_t x = move_desc(a, i / 4 * (PANEL_A >> 4) + i % 4 * 2);
+			uint64_t y = move_desc(b, k / 4 * (PANEL_B >> 4) + k % 4 * 2);
 
 			if (program == CAIRN_SCREEN_F16)
 				ptx_wgmma_128_f16(d, x, y, i > 0);
@@ -156,8 +189,10 @@ template <int program> static __device__ __forceinline__ void run_tensor(const s
 				ptx_wgmma_128_e5m2(d, x, y, i > 0);
 			else
 				ptx_wgmma_128_s8(d, x, y, i > 0);
+			if (i == ALONE - 1 || i == CAIRN_SCREEN_SLICES - 1)
+				ptx_wgmma_commit_group();
 		}
-		ptx_wgmma_commit_group();
+		ptx_wgmma_wait_group<1>();
 		if (w.in_turn && s + 1 < w.steps)
 			ptx_bar_arrive(BAR_TURN + (w.group + 1) % CAIRN_SCREEN_GROUPS, 256);
 		ptx_wgmma_wait_group<0>();
@@ -247,7 +282,7 @@ static __device__ __forceinline__ void run_int(const struct work &w, struct dige
 	}
 }
 
-template <int function> static __device__ __forceinline__ float special(float x)
+static __device__ __forceinline__ float special(int function, float x)
 {
 	switch (function) {
 	case CAIRN_SCREEN_EX2:
@@ -268,35 +303,24 @@ template <int function> static __device__ __forceinline__ float special(float x)
 	return ptx_tanh_approx(x);
 }
 
-/* Evaluates one function at its eight arguments. */
-template <int function> static __device__ __forceinline__ void evaluate(const struct work &w, int step,
-									uint32_t *word)
-{
-	float u = (float)(start_word(w, step, 32 * function + w.lane) >> 8) * 0x1p-24f;
-
-#pragma unroll
-	for (int e = 0; e < 8; e++) {
-		float at = __fmaf_rn(u, 0.5f, e * 0.0625f);
-		float x = __fmaf_rn(at, cairn_screen_width(function), cairn_screen_low(function));
-
-		word[CAIRN_SCREEN_NUM_FUNCTIONS * e + function] =
-			cairn_screen_float_bits(special<function>(x));
-	}
-}
-
+/* All draws come first, so that the compiler can place the digest of some values between the next ones. */
 static __device__ __forceinline__ void run_special(const struct work &w, struct digest *digest)
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
+		float u[CAIRN_SCREEN_NUM_FUNCTIONS];
 		uint32_t word[64];
 
-		evaluate<CAIRN_SCREEN_EX2>(w, s, word);
-		evaluate<CAIRN_SCREEN_LG2>(w, s, word);
-		evaluate<CAIRN_SCREEN_RCP>(w, s, word);
-		evaluate<CAIRN_SCREEN_RSQRT>(w, s, word);
-		evaluate<CAIRN_SCREEN_SQRT>(w, s, word);
-		evaluate<CAIRN_SCREEN_SIN>(w, s, word);
-		evaluate<CAIRN_SCREEN_COS>(w, s, word);
-		evaluate<CAIRN_SCREEN_TANH>(w, s, word);
+#pragma unroll
+		for (int f = 0; f < CAIRN_SCREEN_NUM_FUNCTIONS; f++)
+			u[f] = (float)(start_word(w, s, 32 * f + w.lane) >> 8) * 0x1p-24f;
+#pragma unroll
+		for (int n = 63; n >= 0; n--) {
+			int f = n % CAIRN_SCREEN_NUM_FUNCTIONS;
+			float at = __fmaf_rn(u[f], 0.5f, n / CAIRN_SCREEN_NUM_FUNCTIONS * 0.0625f);
+			float x = __fmaf_rn(at, cairn_screen_width(f), cairn_screen_low(f));
+
+			word[n] = cairn_screen_float_bits(special(f, x));
+		}
 		end_step<64, false>(w, s, word, digest);
 	}
 }
@@ -341,7 +365,7 @@ static __device__ __forceinline__ void run_memory(const struct work &w, struct d
 					  __funnelshift_l(v[k], v[k], 1));
 		__syncwarp();
 #pragma unroll
-		for (int k = 0; k < 16; k++)	/* row l of matrix m is word 128 k + 32 m + 4 (l mod 8) on */
+		for (int k = 15; k >= 0; k--)	/* row l of matrix m is word 128 k + 32 m + 4 (l mod 8) on */
 			ptx_ldmatrix_x4(v + 4 * k, mine + 512 * k);
 		end_step<64, false>(w, s, v, digest);
 	}
@@ -444,7 +468,7 @@ screen_idle_kernel(const __grid_constant__ struct cairn_screen_args a, int first
 		a.raw[(int64_t)unit * words + i] = 0;
 }
 
-__global__ void __launch_bounds__(THREADS, 1)
+template <bool last_only> __global__ void __launch_bounds__(THREADS, 1)
 screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 {
 	const int warp = threadIdx.x / 32, unit = a.only < 0 ? blockIdx.x : 0;
@@ -460,10 +484,11 @@ screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 	}
 	w.inputs = a.inputs;
 	w.part = warp % CAIRN_SCREEN_PARTS;
-	w.group = warp / CAIRN_SCREEN_PARTS;
+	/* a shuffle: the compiler knows that all lanes have the same result, so descriptors are uniform */
+	w.group = __shfl_sync(~0u, warp / CAIRN_SCREEN_PARTS, 0);
 	w.lane = threadIdx.x % 32;
 	w.steps = a.steps;
-	w.last_only = a.last_only;
+	w.last_only = last_only;
 	for (int r = 0; r < a.rounds; r++) {
 		int64_t round = a.first_round + r, start;
 		int32_t tensor = a.program;		/* the program that the tiles are for */
@@ -519,6 +544,7 @@ extern "C" int cairn_screen(const struct cairn_screen_args *args, void *stream)
 	struct cairn_screen_args a;
 	int num_sms = cairn_num_sms(), first;
 	void *params[] = { &a, &first };
+	const void *kernel;
 
 	CAIRN_TRY(cairn_screen_check(args));
 	if (num_sms < 0)
@@ -534,6 +560,7 @@ extern "C" int cairn_screen(const struct cairn_screen_args *args, void *stream)
 	}
 	launch.grid[0] = a.only < 0 && a.units < num_sms ? a.units : num_sms;
 	launch.smem = SMEM;
-	CAIRN_TRY(cairn_check_resident((const void *)screen_kernel, &launch, "screen"));
-	return cairn_launch((const void *)screen_kernel, &launch, params);
+	kernel = a.last_only ? (const void *)screen_kernel<true> : (const void *)screen_kernel<false>;
+	CAIRN_TRY(cairn_check_resident(kernel, &launch, "screen"));
+	return cairn_launch(kernel, &launch, params);
 }
