@@ -6,38 +6,39 @@
  * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds
  * its results to the digest, the tensor cores and lanes work for the others. Groups meet at the start and at
  * the end of a round. In between, the products of a step wait until the first 12 slices of the step before
- * have been multiplied. The last 4 slices keep the tensor cores busy until the next products arrive. Without
- * turns, or with turns given when products are issued, the tensor cores serve all four groups at the same
- * speed, so that all groups end together and the tensor cores idle during four digests. A thread holds at
- * most 64 results of a step; they, the sums and little else fit in the 128 registers that 512 threads leave
- * to each.
+ * have been multiplied. The last 4 slices keep the tensor cores busy until the next products arrive, and the
+ * other groups add their digests meanwhile. A thread holds at most 64 results of a step; they, the sums and
+ * little else fit in the 128 registers that 512 threads leave to each.
  *
  * Dynamic shared memory:
  *
  *	0	uint64[4][2]	digest of each part in this round
  *	64	uint64[4]	cycles of each part
+ *	96	int64		start_ns
+ *	104	uint64		place
  *	1024	4 * 8 KiB	tile A: panels of 64 rows of 128 bytes, swizzled as wgmma.cuh describes;
  *				slice i is 32 bytes of panel i / 4
  *	33792	4 * 16 KiB	tile B: panels of 128 rows
  *	99328	16 * 8 KiB	MEMORY: a region for each warp. In odd rounds of MEMORY alone, warps 0 to
  *				11 march over the tiles instead, so that all shared memory has its turn.
  *
- * Digest: add_words() takes two instructions a word. Lanes keep both sums in registers until the round ends.
- * There is a kernel for digests of all steps and one for the digest of the last step alone, because a branch
- * around the digest would keep the compiler from placing it between the special functions or the loads of
- * the same step.
+ * Digest: screen_digest.h. There is a kernel for digests of all steps and one for the digest of the last step
+ * alone, because a branch around the digest would keep the compiler from placing it between the special
+ * functions or the loads of the same step.
  *
  * Preemption may move a CTA to another SM: %smid is read at both ends of a round, and a round that moved is
  * dropped.
  */
 #include "primitives/base/args.h"
 #include "primitives/base/launch.h"
-#include "primitives/machine/screen_words.h"
+#include "primitives/machine/screen_digest.h"
 #include "primitives/ptx/ptx_screen.cuh"
 
 #define THREADS		(32 * CAIRN_SCREEN_PARTS * CAIRN_SCREEN_GROUPS)
 #define SUM(p)		((p) * 16)
 #define CYCLES(p)	(64 + (p) * 8)
+#define START_NS	96
+#define PLACE		104
 #define TILE_A		1024
 #define PANEL_A		(CAIRN_SCREEN_ROWS_A * 128)
 #define TILE_B		(TILE_A + 4 * PANEL_A)
@@ -62,56 +63,20 @@ extern __shared__ __align__(1024) unsigned char s_mem[];
 struct work {
 	int32_t program, inputs, part, group, lane, steps;
 	bool last_only;		/* constant in each kernel */
+	float zero;		/* 0, which the compiler cannot know: it would merge equal evaluations */
 	bool in_turn;		/* all groups run the same tensor program, in the order of steps */
 	uint32_t region;	/* shared address of the warp's memory to march over */
 	uint64_t key;
 	uint32_t *raw;		/* of the part, for the last step; or NULL */
 };
 
-struct digest {
-	uint64_t sum, weighted;
-};
-
-/* Returns the distance from a lane's first word to its word j; `tile`: of a fragment of D, 16 rows of 128. */
-template <bool tile> static __device__ __forceinline__ uint32_t distance(int j)
-{
-	return tile ? (j & 2) * 512 + j / 4 * 8 + (j & 1) : 32 * j;
-}
-
-/*
- * Adds the lane's n words to the digest; `first` is the index of word 0 among those of all steps. The index
- * of word 4 k + j is greater by k distance(4) + distance(j). The sum of k times the words of quad k needs no
- * multiplication: it is the sum, over all quads but quad 0, of the words from that quad to the last one.
- */
-template <int n, bool tile> static __device__ __forceinline__ void add_words(const uint32_t *word,
-									     uint64_t first,
-									     struct digest *digest)
-{
-	/* in_quad: two chains, because a multiply-add waits for the one before it in its chain */
-	uint64_t sum = 0, quads = 0, in_quad[2] = { 0, 0 };
-
-#pragma unroll
-	for (int k = n / 4 - 1; k >= 0; k--) {
-#pragma unroll
-		for (int j = 0; j < 4; j++) {
-			sum += word[4 * k + j];
-			in_quad[k % 2] += (uint64_t)word[4 * k + j] * (2 * distance<tile>(j));
-		}
-		quads += k > 0 ? sum : 0;
-	}
-	digest->sum += sum;
-	digest->weighted += quads * (2 * distance<tile>(4)) + in_quad[0] + in_quad[1] + sum * (2 * first + 1);
-}
-
 /*
  * Ends a step: adds the lane's n words to the digest and writes raw results, if they are wanted. Words from n
  * to 63 are absent; raw results have zeros there.
  */
-template <int n, bool tile> static __device__ __forceinline__ void end_step(const struct work &w, int step,
-									    uint32_t *word,
-									    struct digest *digest)
+template <int n, bool tile> static __device__ __forceinline__ void end_step(
+	const struct work &w, int step, uint32_t *word, struct cairn_screen_digest *digest)
 {
-	uint32_t first = tile ? w.lane / 4 * CAIRN_SCREEN_ROWS_B + w.lane % 4 * 2 : w.lane;
 	bool last = step == w.steps - 1;
 
 	CAIRN_SCREEN_HOOK(n, w, step, word);
@@ -120,17 +85,17 @@ template <int n, bool tile> static __device__ __forceinline__ void end_step(cons
 	for (int j = 0; j < n; j++)
 		asm volatile("" : : "r"(word[j]));
 	if (last || !w.last_only)
-		add_words<n, tile>(word, (uint64_t)(step * CAIRN_SCREEN_WORDS + first), digest);
+		cairn_screen_add(digest, word, n);
 	if (last && w.raw) {
-		uint32_t *raw = w.raw + first;
+		uint32_t *raw = w.raw + cairn_screen_first(tile, w.lane);
 
 		/* else the compiler keeps 64 addresses in registers through all steps */
 		asm volatile("" : "+l"(raw));
 #pragma unroll
 		for (int j = 0; j < n; j++)
-			raw[distance<tile>(j)] = word[j];
+			raw[cairn_screen_distance(tile, j)] = word[j];
 		for (int j = n; j < 64; j++)
-			raw[distance<tile>(j)] = 0;
+			raw[cairn_screen_distance(tile, j)] = 0;
 	}
 }
 
@@ -157,7 +122,7 @@ static __device__ __forceinline__ uint64_t move_desc(uint64_t desc, uint32_t uni
 }
 
 template <int program> static __device__ __forceinline__ void run_tensor(const struct work &w,
-									 struct digest *digest)
+									 struct cairn_screen_digest *digest)
 {
 	uint64_t a = wgmma_desc(ptx_smem(s_mem + TILE_A), 0), b = wgmma_desc(ptx_smem(s_mem + TILE_B), 0);
 
@@ -201,7 +166,8 @@ template <int program> static __device__ __forceinline__ void run_tensor(const s
 	}
 }
 
-static __device__ __forceinline__ void run_f32(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_f32(const struct work &w,
+							struct cairn_screen_digest *digest)
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		uint32_t word[8];
@@ -226,7 +192,8 @@ static __device__ __forceinline__ void run_f32(const struct work &w, struct dige
 	}
 }
 
-static __device__ __forceinline__ void run_f64(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_f64(const struct work &w,
+							struct cairn_screen_digest *digest)
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		uint32_t word[8];
@@ -256,7 +223,8 @@ static __device__ __forceinline__ void run_f64(const struct work &w, struct dige
 	}
 }
 
-static __device__ __forceinline__ void run_int(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_int(const struct work &w,
+							struct cairn_screen_digest *digest)
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		uint32_t x[8];
@@ -304,7 +272,8 @@ static __device__ __forceinline__ float special(int function, float x)
 }
 
 /* All draws come first, so that the compiler can place the digest of some values between the next ones. */
-static __device__ __forceinline__ void run_special(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_special(const struct work &w,
+							    struct cairn_screen_digest *digest)
 {
 	for (int s = w.group; s < w.steps; s += CAIRN_SCREEN_GROUPS) {
 		float u[CAIRN_SCREEN_NUM_FUNCTIONS];
@@ -319,14 +288,36 @@ static __device__ __forceinline__ void run_special(const struct work &w, struct 
 			float at = __fmaf_rn(u[f], 0.5f, n / CAIRN_SCREEN_NUM_FUNCTIONS * 0.0625f);
 			float x = __fmaf_rn(at, cairn_screen_width(f), cairn_screen_low(f));
 
-			word[n] = cairn_screen_float_bits(special(f, x));
+			word[n] = 3 * cairn_screen_float_bits(special(f, x)) -
+				  cairn_screen_float_bits(special(f, x + w.zero)) -
+				  cairn_screen_float_bits(special(f, x - w.zero));
 		}
 		end_step<64, false>(w, s, word, digest);
 	}
 }
 
+/* Replaces the words of a region by their complements, through 64 registers of each lane. */
+static __device__ __forceinline__ void complement(uint32_t mine, bool down)
+{
+	uint4 v[16];
+
+#pragma unroll
+	for (int i = 0; i < 16; i++) {
+		int k = down ? 15 - i : i;
+
+		v[k] = ptx_ld_shared_v4(mine + 512 * k);
+	}
+#pragma unroll
+	for (int i = 0; i < 16; i++) {
+		int k = down ? 15 - i : i;
+
+		ptx_st_shared_v4(mine + 512 * k, make_uint4(~v[k].x, ~v[k].y, ~v[k].z, ~v[k].w));
+	}
+}
+
 /* The region belongs to the warp alone: __syncwarp() orders passes that give words to other lanes. */
-static __device__ __forceinline__ void run_memory(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_memory(const struct work &w,
+							   struct cairn_screen_digest *digest)
 {
 	uint32_t mine = w.region + 16 * w.lane;
 
@@ -343,18 +334,8 @@ static __device__ __forceinline__ void run_memory(const struct work &w, struct d
 						    start_word(w, s, n + 2), start_word(w, s, n + 3)));
 		}
 #pragma unroll
-		for (int k = 15; k >= 0; k--) {
-			uint4 x = ptx_ld_shared_v4(mine + 512 * k);
-
-			v[4 * k] = ~x.x;
-			v[4 * k + 1] = ~x.y;
-			v[4 * k + 2] = ~x.z;
-			v[4 * k + 3] = ~x.w;
-		}
-#pragma unroll
-		for (int k = 15; k >= 0; k--)
-			ptx_st_shared_v4(mine + 512 * k, make_uint4(v[4 * k], v[4 * k + 1], v[4 * k + 2],
-								    v[4 * k + 3]));
+		for (int i = 0; i < CAIRN_SCREEN_COMPLEMENTS; i++)
+			complement(mine, i % 2 == 0);
 		__syncwarp();
 #pragma unroll
 		for (int k = 0; k < 64; k++)	/* each lane at another bank in each access */
@@ -388,7 +369,8 @@ static __device__ void make_tiles(int32_t program, int32_t inputs, uint64_t key)
 	}
 }
 
-static __device__ __forceinline__ void run_program(const struct work &w, struct digest *digest)
+static __device__ __forceinline__ void run_program(const struct work &w,
+							    struct cairn_screen_digest *digest)
 {
 	switch (w.program) {
 	case CAIRN_SCREEN_F16:
@@ -471,7 +453,8 @@ screen_idle_kernel(const __grid_constant__ struct cairn_screen_args a, int first
 template <bool last_only> __global__ void __launch_bounds__(THREADS, 1)
 screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 {
-	const int warp = threadIdx.x / 32, unit = a.only < 0 ? blockIdx.x : 0;
+	/* a shuffle: the compiler learns that all lanes have the same result, and uses uniform registers */
+	const int warp = __shfl_sync(~0u, threadIdx.x / 32, 0), unit = a.only < 0 ? blockIdx.x : 0;
 	struct work w;
 
 	if (a.only >= 0 && ptx_smid_now() != (uint32_t)a.only) {
@@ -484,17 +467,16 @@ screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 	}
 	w.inputs = a.inputs;
 	w.part = warp % CAIRN_SCREEN_PARTS;
-	/* a shuffle: the compiler knows that all lanes have the same result, so descriptors are uniform */
-	w.group = __shfl_sync(~0u, warp / CAIRN_SCREEN_PARTS, 0);
+	w.group = warp / CAIRN_SCREEN_PARTS;
 	w.lane = threadIdx.x % 32;
 	w.steps = a.steps;
 	w.last_only = last_only;
+	w.zero = a.first_round < 0;
 	for (int r = 0; r < a.rounds; r++) {
 		int64_t round = a.first_round + r, start;
 		int32_t tensor = a.program;		/* the program that the tiles are for */
-		struct digest digest = { 0, 0 };
-		uint32_t place;
-		uint64_t start_ns;
+		struct cairn_screen_digest digest = {};
+		uint64_t sums[2];
 		bool moved;
 
 		w.program = a.program;
@@ -511,25 +493,31 @@ screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 			a.raw + ((int64_t)unit * CAIRN_SCREEN_PARTS + w.part) * CAIRN_SCREEN_WORDS : NULL;
 		if (threadIdx.x < 3 * CAIRN_SCREEN_PARTS)
 			*shared_u64(8 * threadIdx.x) = 0;	/* sums and cycles */
+		if (threadIdx.x == 0)
+			*shared_u64(PLACE) = ptx_smid_now();
 		if (tensor < CAIRN_SCREEN_NUM_TENSOR)
 			make_tiles(tensor, a.inputs, cairn_screen_key(a.seed, tensor, round));
 		ptx_fence_proxy_async_shared_cta();	/* wgmma reads what ordinary stores have written */
 		__syncthreads();
 
-		place = ptx_smid_now();
-		start_ns = ptx_globaltimer();
+		if (threadIdx.x == 0)
+			*shared_u64(START_NS) = ptx_globaltimer();
 		start = ptx_clock64();
 		run_program(w, &digest);
-		digest.sum = sum_of_lanes(digest.sum);
-		digest.weighted = sum_of_lanes(digest.weighted);
+		cairn_screen_sums(&digest, w.program < CAIRN_SCREEN_NUM_TENSOR, w.lane,
+				  w.program >= CAIRN_SCREEN_F32 && w.program <= CAIRN_SCREEN_INT ? 8 : 64,
+				  cairn_screen_last_step(w.group, w.steps), sums);
+		sums[0] = sum_of_lanes(sums[0]);
+		sums[1] = sum_of_lanes(sums[1]);
 		if (w.lane == 0) {
-			atomicAdd(shared_u64(SUM(w.part)), (unsigned long long)digest.sum);
-			atomicAdd(shared_u64(SUM(w.part) + 8), (unsigned long long)digest.weighted);
+			atomicAdd(shared_u64(SUM(w.part)), (unsigned long long)sums[0]);
+			atomicAdd(shared_u64(SUM(w.part) + 8), (unsigned long long)sums[1]);
 			atomicMax(shared_u64(CYCLES(w.part)), (unsigned long long)(ptx_clock64() - start));
 		}
-		moved = __syncthreads_or(place != ptx_smid_now());
+		moved = __syncthreads_or(*shared_u64(PLACE) != ptx_smid_now());
 		if (threadIdx.x == 0)
-			write_round(a, unit, r, moved ? -1 : (int32_t)place, start_ns);
+			write_round(a, unit, r, moved ? -1 : (int32_t)*shared_u64(PLACE),
+				    *shared_u64(START_NS));
 		if (moved && w.raw)
 			for (int i = threadIdx.x % 32 + w.group * 32; i < CAIRN_SCREEN_WORDS;
 			     i += 32 * CAIRN_SCREEN_GROUPS)

@@ -23,10 +23,13 @@
  *   INT           Eight words in each lane, mixed CAIRN_SCREEN_INT_LINKS times by multiply-add, rotation,
  *                 logic and shuffles between lanes. Every link is a bijection. Word 32 j + lane is word j.
  *   SPECIAL       64 values in each lane: value n is function n mod 8 of enum cairn_screen_function. Word 32
- *                 n + lane is value n.
- *   MEMORY        A march over 8 KiB of shared memory: the words are written, read and replaced by their
- *                 complements through 64 registers of each lane, read again at other banks and rotated left
- *                 by 1, and read by ldmatrix. Word i is what the last read finds at word i.
+ *                 n + lane is value n, evaluated three times: 3 y1 - y2 - y3 modulo 2^32, with the bits of
+ *                 the evaluations as integers. One wrong evaluation always changes the word, and so do two
+ *                 equally wrong ones, unless the sign alone is wrong.
+ *   MEMORY        A march over 8 KiB of shared memory: the words are written, CAIRN_SCREEN_COMPLEMENTS times
+ *                 read and replaced by their complements through 64 registers of each lane, downwards and
+ *                 upwards in turn, read again at other banks and rotated left by 1, and read by ldmatrix.
+ *                 Word i is what the last read finds at word i.
  *   MIX           Step s runs cairn_screen_drawn(seed, inputs, round, s mod CAIRN_SCREEN_GROUPS), a program
  *                 drawn for each group of warps and round, with the inputs of that program.
  *
@@ -81,6 +84,7 @@
 #define CAIRN_SCREEN_F32_LINKS	128
 #define CAIRN_SCREEN_F64_LINKS	64
 #define CAIRN_SCREEN_INT_LINKS	64
+#define CAIRN_SCREEN_COMPLEMENTS	5
 
 enum cairn_screen_program {
 	/* tensor cores, by the type of both operands */
@@ -136,7 +140,8 @@ int32_t cairn_screen_words(int32_t program);
 /*
  * Returns how many operations a part does in a step of a program other than MIX, to count what a run has
  * seen: wgmma instructions (m64n128, a quarter of which is the part's); multiplications and multiply-adds of
- * F32 and F64; integer instructions and shuffles of lanes; values of SPECIAL; accesses to words of memory.
+ * F32 and F64; integer instructions and shuffles of lanes; evaluations of SPECIAL; accesses to words of
+ * memory.
  */
 int64_t cairn_screen_operations(int32_t program);
 /* Returns whether the contract defines every bit of a program's results. */

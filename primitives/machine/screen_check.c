@@ -36,9 +36,9 @@ int64_t cairn_screen_operations(int32_t program)
 	case CAIRN_SCREEN_INT:		/* multiply-add, rotation and logic of 8 words; a shuffle and a sum */
 		return (3 * 8 + 2) * 32 * CAIRN_SCREEN_INT_LINKS;
 	case CAIRN_SCREEN_SPECIAL:
-		return CAIRN_SCREEN_WORDS;
-	case CAIRN_SCREEN_MEMORY:	/* each word is written and read three times */
-		return 6 * CAIRN_SCREEN_WORDS;
+		return 3 * CAIRN_SCREEN_WORDS;
+	case CAIRN_SCREEN_MEMORY:	/* a word is also written first, rotated, and read last */
+		return 2 * (CAIRN_SCREEN_COMPLEMENTS + 2) * CAIRN_SCREEN_WORDS;
 	}
 	return CAIRN_SCREEN_SLICES;
 }

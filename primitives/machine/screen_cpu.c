@@ -188,19 +188,27 @@ static void run_special(const struct program *p, int part, int step, uint32_t *w
 			float u = (float)(start[LANES * f + l] >> 8) * 0x1p-24f;
 			float at = fmaf(u, 0.5f, (float)(n / CAIRN_SCREEN_NUM_FUNCTIONS) * 0.0625f);
 
-			word[LANES * n + l] = cairn_screen_float_bits(
-				special(f, fmaf(at, cairn_screen_width(f), cairn_screen_low(f))));
+			volatile float x = fmaf(at, cairn_screen_width(f), cairn_screen_low(f));
+
+			/* volatile: the compiler would merge evaluations of the same value */
+			word[LANES * n + l] = 3 * cairn_screen_float_bits(special(f, x)) -
+					      cairn_screen_float_bits(special(f, x)) -
+					      cairn_screen_float_bits(special(f, x));
 		}
 }
 
-/* The march goes through memory as that of a GPU does: up, down, up, up. */
+/* The march goes through memory as that of a GPU does: complements alternate between down and up. */
 static void run_memory(const struct program *p, volatile uint32_t *memory, int part, int step, uint32_t *word)
 {
 	load_words(p, part, step, 0, word, CAIRN_SCREEN_WORDS);
 	for (int i = 0; i < CAIRN_SCREEN_WORDS; i++)
 		memory[i] = word[i];
-	for (int i = CAIRN_SCREEN_WORDS - 1; i >= 0; i--)
-		memory[i] = ~memory[i];
+	for (int k = 0; k < CAIRN_SCREEN_COMPLEMENTS; k++)
+		for (int i = 0; i < CAIRN_SCREEN_WORDS; i++) {
+			int at = k % 2 ? i : CAIRN_SCREEN_WORDS - 1 - i;
+
+			memory[at] = ~memory[at];
+		}
 	for (int i = 0; i < CAIRN_SCREEN_WORDS; i++) {
 		uint32_t x = memory[i];
 

@@ -3,14 +3,14 @@
  * screen_words_test - tests properties of the inputs and programs of screen on which the judges rely
  *
  * EXACT sums fit the narrowest accumulator and are never 0; all inputs are finite; a wrong bit in the middle
- * of a step shows in its results; MIX draws every program.
+ * of a step shows in its results; MIX draws every program; the digests of lanes add up to the contract's.
  */
 #include <math.h>
 #include <string.h>
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
-#include "primitives/machine/screen_words.h"
+#include "primitives/machine/screen_digest.h"
 
 #define SEED	0x5eed5eed5eed5eedull
 #define TRIES	4000
@@ -168,6 +168,54 @@ static void every_program_is_drawn(struct cairn_test *t)
 							      inputs != CAIRN_SCREEN_EXACT));
 }
 
+/* Compares the digests of lanes with the definition; first: the first step that enters the digest. */
+static void compare_digests(struct cairn_test *t, int is_tile, int num_words, int first, int steps)
+{
+	static uint32_t words[CAIRN_SCREEN_WORDS];
+	struct cairn_screen_digest lanes[CAIRN_SCREEN_GROUPS][32] = { 0 };
+	uint64_t want[2] = { 0, 0 }, got[2] = { 0, 0 };
+
+	for (int s = first; s < steps; s++) {
+		for (int i = 0; i < 32 * num_words; i++) {
+			words[i] = (uint32_t)cairn_rand(t) | 0xfff00000;	/* so that sums carry */
+			want[0] += words[i];
+			want[1] += words[i] * (2 * ((uint64_t)s * CAIRN_SCREEN_WORDS + i) + 1);
+		}
+		for (int lane = 0; lane < 32; lane++) {
+			uint32_t word[64];
+
+			for (int j = 0; j < num_words; j++)
+				word[j] = words[cairn_screen_first(is_tile, lane) +
+						cairn_screen_distance(is_tile, j)];
+			cairn_screen_add(&lanes[s % CAIRN_SCREEN_GROUPS][lane], word, num_words);
+		}
+	}
+	for (int g = 0; g < CAIRN_SCREEN_GROUPS; g++)
+		for (int lane = 0; lane < 32; lane++) {
+			uint64_t sums[2];
+
+			cairn_screen_sums(&lanes[g][lane], is_tile, lane, num_words,
+					  cairn_screen_last_step(g, steps), sums);
+			got[0] += sums[0];
+			got[1] += sums[1];
+		}
+	if (!EXPECT(t, got[0] == want[0] && got[1] == want[1]))
+		cairn_note(t, "is_tile %d, num_words %d, steps %d to %d", is_tile, num_words, first, steps);
+}
+
+static void lanes_add_up(struct cairn_test *t)
+{
+	for (int steps = 1; steps <= 9; steps++)
+		for (int last_only = 0; last_only <= 1; last_only++) {
+			int first = last_only ? steps - 1 : 0;
+
+			compare_digests(t, 1, 64, first, steps);
+			compare_digests(t, 0, 64, first, steps);
+			compare_digests(t, 0, 8, first, steps);
+		}
+	compare_digests(t, 1, 64, 0, 131);
+}
+
 static void programs_have_names(struct cairn_test *t)
 {
 	for (int p = 0; p < CAIRN_SCREEN_NUM_PROGRAMS; p++)
@@ -184,6 +232,7 @@ static const struct cairn_unit units[] = {
 	{ "toggle_inputs_alternate", toggle_inputs_alternate },
 	{ "flips_show_in_chains", flips_show_in_chains },
 	{ "every_program_is_drawn", every_program_is_drawn },
+	{ "lanes_add_up", lanes_add_up },
 	{ "programs_have_names", programs_have_names },
 };
 
