@@ -16,7 +16,7 @@
  *   operands 1	whether a step is wrong follows from its inputs alone, so that replays repeat it
  *   rounds N	only in calls of at least N rounds: full load has 32, replays have 1
  *   after S	only from S seconds after the first call on
- *   slow N	each step of the SM takes N cycles longer
+ *   slow N	each group of warps on the SM waits N cycles after a step, which other groups may hide
  *   cycles N	the SM reports N tenths of a percent more cycles; pair N: so do its reads from its neighbour's
  *		shared memory
  *   stuck N	byte N of buffers of 1 MiB and more, into which stream writes, is always 0xff
