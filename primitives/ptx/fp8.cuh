@@ -65,6 +65,18 @@ template <int dtype> FP8 void fp8_widen_even_odd(uint32_t four, uint32_t *even, 
 }
 
 /*
+ * Places the bits of four e4m3 values in bf16, values 0 and 2 in *even, 1 and 3 in *odd: each reads as 2^-120
+ * times itself, subnormals too. Six instructions.
+ */
+#define FP8_PLACED	120
+
+FP8 void fp8_place_even_odd(uint32_t four, uint32_t *even, uint32_t *odd)
+{
+	*even = fp8_select(four, 0xa280) << 4 & 0x87f087f0u;
+	*odd = fp8_select(four, 0xb391) << 4 & 0x87f087f0u;
+}
+
+/*
  * Converts four e4m3 values in the cheapest order: 0, 1 | 2, 3 with f16, 0, 2 | 1, 3 with bf16.
  * fp8_reorder() puts the other factor into the same order.
  */

@@ -59,14 +59,20 @@ ATTN_DEV float attn_quad_sum(float x)
 	return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+/* Returns 2^(x scale_log2 + raise). */
+template <int raise> ATTN_DEV float attn_power(float x, float scale_log2)
+{
+	return ptx_ex2_approx_ftz(raise ? fmaf(x, scale_log2, raise) : x * scale_log2);
+}
+
 /*
  * Adds the logits s of a lane's two rows to the running maximum m and the sum l (over this lane's columns
  * only), and turns the logits into p. s holds n8-tiles of keys, before sm_scale, -inf where masked. keep[] is
  * the factor by which O must be multiplied. The maximum is subtracted before the scale is applied, so that
  * logits near fp32's largest number stay finite. A row that has not seen a key yet has m = -inf, and a masked
- * key has p = 0.
+ * key has p = 0. p and l are 2^raise times as large as usual.
  */
-template <int tiles>
+template <int tiles, int raise = 0>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
 {
 #pragma unroll
@@ -83,8 +89,8 @@ ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2],
 		l[r] *= keep[r];
 #pragma unroll
 		for (int t = 0; t < tiles; t++) {
-			s[t][2 * r] = ptx_ex2_approx_ftz((s[t][2 * r] - base) * scale_log2);
-			s[t][2 * r + 1] = ptx_ex2_approx_ftz((s[t][2 * r + 1] - base) * scale_log2);
+			s[t][2 * r] = attn_power<raise>(s[t][2 * r] - base, scale_log2);
+			s[t][2 * r + 1] = attn_power<raise>(s[t][2 * r + 1] - base, scale_log2);
 			l[r] += s[t][2 * r] + s[t][2 * r + 1];
 		}
 	}

@@ -93,7 +93,7 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, co
 		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + attn_q_row(a, r, row));
 
 		if constexpr (fp8) {
-			attn_q_for_codes<dtype, head_dim>(q, half, (const uint16_t *)from, row < rows);
+			attn_q_for_codes<head_dim>(q, half, (const uint16_t *)from, row < rows);
 		} else {
 #pragma unroll
 			for (int k = 0; k < head_dim / 16; k++) {
@@ -157,22 +157,30 @@ ATTN_DEV void pv_tile(float (*o)[4], const uint32_t p[4], uint32_t s_v)
 /* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of keys that begins at `key`. */
 template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4], uint32_t s_tiles, int key,
-			  const struct seen &see, float scale_log2, float cap)
+			  const struct seen &see, float scale_log2, float cap, bool q_is_f16)
 {
+	constexpr bool placed = fp8 && attn_places_codes<dtype, head_dim>();
 	/*
 	 * two partial sums per logit where registers allow: a single chain of products would stall the warp
 	 */
-	constexpr int sums = head_dim == 256 ? 1 : 2;
+	constexpr int sums = head_dim == 256 || placed ? 1 : 2;
 	constexpr int keys = tile_keys<head_dim, fp8>(), tiles = keys / 8;
+	constexpr int raise = placed ? ATTN_CODES_RAISE : 0;
 	int lane = threadIdx.x % 32;
 	uint32_t s_v = s_tiles + tile_bytes<head_dim, fp8>();
 	float s[sums][tiles][4] = {}, (*logits)[4] = s[0], keep[2];
 	uint32_t p[4];
 
-	if constexpr (fp8)
+	if constexpr (placed) {
+		if (q_is_f16)
+			attn_qk_codes<CAIRN_F16, head_dim, keys, sums>(s, q, s_tiles);
+		else
+			attn_qk_codes<dtype, head_dim, keys, sums>(s, q, s_tiles);
+	} else if constexpr (fp8) {
 		attn_qk_codes<dtype, head_dim, keys, sums>(s, q, s_tiles);
-	else
+	} else {
 		qk_tile<dtype, head_dim, sums>(s, q, s_tiles);
+	}
 #pragma unroll
 	for (int i = 0; sums == 2 && i < 4 * tiles; i++)
 		logits[i / 4][i % 4] += s[sums - 1][i / 4][i % 4];
@@ -191,7 +199,7 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], uint32_t (*q)[4
 				logits[t][i] = -CUDART_INF_F;
 		}
 	}
-	attn_softmax<tiles>(logits, m, l, keep, scale_log2);
+	attn_softmax<tiles, raise>(logits, m, l, keep, scale_log2);
 	attn_rescale<head_dim>(o, keep);
 #pragma unroll
 	for (int i = 0; i < keys / 16; i++) {
@@ -235,7 +243,7 @@ ATTN_DEV void write_out(const struct cairn_attn_paged_args &a, const struct attn
 }
 
 /* Stores a warp's state: O as [rows][head_dim] to its own ring, which only this warp uses; also m and l. */
-template <int head_dim, bool fp8>
+template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], const float m[2],
 			const float l[2], int num_rows)
 {
@@ -247,6 +255,8 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 		float2 *to = (float2 *)s_o + (row * head_dim + lane % 4 * 2) / 2;
 		float sum = attn_quad_sum(l[half]);
 
+		if (fp8 && attn_places_codes<dtype, head_dim>())
+			sum *= 0x1p-100f;	/* ATTN_CODES_RAISE */
 		if (lane % 4 == 0) {
 			s_m[row] = m[half];
 			s_l[row] = sum;
@@ -254,7 +264,7 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 		if (row >= num_rows)
 			continue;
 		if constexpr (fp8) {
-			attn_put_codes_row<head_dim>((float *)s_o + row * head_dim, o, half);
+			attn_put_codes_row<dtype, head_dim>((float *)s_o + row * head_dim, o, half);
 		} else {
 #pragma unroll
 			for (int t = 0; t < head_dim / 8; t++)
@@ -333,6 +343,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	int32_t rows, begin, end, num_tiles, first, last;
 	struct attn_request r;
 	struct seen see;
+	bool q_is_f16 = false;
 
 	ptx_griddepcontrol_wait();
 	r = attn_load_request(a, b, head, group, magic);
@@ -363,6 +374,14 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		ptx_cp_async_commit_group();
 	}
 	slot = slots[stages - 1];
+	if constexpr (fp8 && attn_places_codes<dtype, head_dim>()) {
+		const float down = attn_q_in_f16<head_dim>(q);
+
+		q_is_f16 = down != 0;
+		scales.k *= q_is_f16 ? down : 1;
+	} else if constexpr (fp8) {
+		attn_q_in_order<dtype, head_dim>(q);
+	}
 	scale_log2 = attn_logit_scale(a, scales.k) * ATTN_LOG2E;
 	cap = attn_cap_factor(a, scales.k);
 #pragma unroll
@@ -385,7 +404,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		slot = attn_slot(a, r, page_shift, begin + next * keys + lane,
 				 next < last && lane < keys ? end : 0);
 		attend_tile<dtype, head_dim, fp8>(o, m, l, q, s_warp + n * stage, begin + tile * keys, see,
-						  scale_log2, cap);
+						  scale_log2, cap, q_is_f16);
 		n = n == stages - 1 ? 0 : n + 1;
 	}
 	ptx_griddepcontrol_launch_dependents();
@@ -393,7 +412,8 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_cp_async_wait_group<0>();
 	__syncwarp();
 	rows -= row0;
-	put_state<head_dim, fp8>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l, rows);
+	put_state<dtype, head_dim, fp8>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l,
+					rows);
 	__syncthreads();
 	for (int i = threadIdx.x; i < rows * vecs; i += blockDim.x) {
 		float top = -CUDART_INF_F, total = 0;
