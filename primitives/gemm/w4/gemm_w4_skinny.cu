@@ -17,7 +17,7 @@
  *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers
  *    and goes on, and another warp adds them up.
  *
- * Warps: 16 multiply; the next fetches, one lane for each team; the last adds up.
+ * Warps: 16 multiply; the next fetches, one lane for each team; the last adds up (gemm_w4_skinny.cuh).
  *
  * Two CTAs fit an SM if a is small, but a launch has one for each SM: the second place is for a CTA of the
  * next kernel, which fills its ring while this one computes its last units.
@@ -34,161 +34,114 @@
  *			2 t + 1, 2 t + 8, 2 t + 9
  *	behind them	the ring: of each round and team, 1024 bytes of codes of each of its warps, and then
  *			up to 192 bytes of cells of each
- * Registers: 56; a few more, for one CTA per SM, if a does not fit, or with groups of 64.
+ * Registers: 56 at most; more, for one CTA per SM, if a does not fit.
  */
-#include "primitives/gemm/w4/gemm_w4.cuh"
+#include "primitives/gemm/w4/gemm_w4_skinny.cuh"
 
 #include "primitives/base/launch.h"
-#include "primitives/ptx/elect.cuh"
-#include "primitives/ptx/ptx_copy.cuh"
-
-#define WARPS		16	/* that multiply */
-#define THREADS		((WARPS + 2) * 32)
-#define MAX_RING	6	/* rounds */
-#define STAGE_K		128
-#define STEPS		(STAGE_K / 16)
-#define TILES		(STAGE_K / CAIRN_W4_TILE_K)
-#define CODE_BYTES	(TILES * CAIRN_W4_TILE_BYTES)
-#define ROWS		CAIRN_W4_ROWS
-#define BUFFERS		4
-#define MOST_TEAMS	4
-#define BARRIERS	(2 * MAX_RING + MOST_TEAMS * 2 * BUFFERS)
-#define SUMS_AT		384
-#define SMEM_LIMIT	(227 * 1024)
-#define SMEM_HALF	(228 * 1024 / 2 - 1024)	/* of an SM's 228 KiB; each CTA takes 1 KiB more */
-
-extern __shared__ __align__(128) unsigned char s_mem[];
-
-/* Sizes along k, and how the groups of a stage lie */
-struct sizes {
-	int units, tiles, stages;
-	int team, rounds;		/* warps that share a unit; rounds of a unit */
-	int teams;			/* of a CTA */
-	int cells;			/* bytes of the cells of a unit */
-	int stage_cells;		/* bytes of the cells of a stage; 0: a unit has one */
-	int last_codes, last_cells;	/* bytes of a unit's last round */
-	int stage_bytes;		/* of codes and cells, in the ring */
-	int ring, ring_at;		/* rounds in the ring; where it lies in shared memory */
-	int pitch;			/* bytes of a row of a in shared memory; 0: a does not fit */
-};
-
-/* A round's place in the ring, and the parity of the number of times that the ring has wrapped */
-struct slot {
-	int at, parity;
-};
-
-W4 void next_slot(const struct sizes &z, struct slot *s)
-{
-	if (++s->at == z.ring) {
-		s->at = 0;
-		s->parity ^= 1;
-	}
-}
-
-/* The units of a CTA are in sets, one for each team. Returns a team's unit in the set of unit `first`. */
-W4 int unit_of(int first, int team)
-{
-	return first + team * gridDim.x;
-}
 
 /*
- * Fetches the rounds of the CTA; runs in a warp, whose lanes 0 to teams - 1 fetch for a team each. early: the
- * first rounds, as many as the ring holds, and else all others
- */
-W4 void fetch(const struct cairn_gemm_w4_args &g, const struct sizes &z, bool early)
-{
-	const int lane = threadIdx.x & 31, step = z.teams * gridDim.x, team_bytes = z.team * z.stage_bytes;
-	const uint32_t full = ptx_smem(s_mem);
-	const uint32_t ring = full + z.ring_at + lane * team_bytes;
-	struct slot slot = { 0, 1 };
-	int r = 0;
-
-	for (int set = blockIdx.x; set < z.units; set += step) {
-		const int unit = unit_of(set, lane);
-		const bool present = lane < z.teams && unit < z.units;
-		const int teams = __popc(__ballot_sync(0xffffffff, present));
-		const uint8_t *from = g.b + (int64_t)unit * z.tiles * CAIRN_W4_TILE_BYTES;
-		const uint8_t *cells_from = g.b_scale + (int64_t)unit * z.cells;
-
-		for (int round = 0; round < z.rounds; round++, r++, next_slot(z, &slot)) {
-			const bool last = round == z.rounds - 1;
-			const int codes = last ? z.last_codes : z.team * CODE_BYTES;
-			const int some = z.stage_cells ? z.team * z.stage_cells : z.cells;
-			const int cells = last ? z.last_cells : some;
-			const uint32_t to = ring + slot.at * WARPS * z.stage_bytes;
-
-			if (early && r == z.ring)
-				return;
-			if (early || r >= z.ring) {
-				if (!early)
-					ptx_mbarrier_wait(full + (MAX_RING + slot.at) * 8, slot.parity);
-				if (lane == 0)
-					ptx_mbarrier_arrive_expect_tx(full + slot.at * 8,
-								      teams * (codes + cells));
-				if (present) {
-					ptx_cp_async_bulk_g2s(to, from, codes, full + slot.at * 8);
-					ptx_cp_async_bulk_g2s(to + z.team * CODE_BYTES, cells_from, cells,
-							      full + slot.at * 8);
-				}
-			}
-			from += z.team * CODE_BYTES;
-			cells_from += z.team * z.stage_cells;
-		}
-	}
-}
-
-/*
- * Brings a to L2; each thread of the grid takes a line. The preceding kernel may still write a, but nothing
- * of it is read here.
+ * Brings a to L2; each thread that multiplies takes a line. The preceding kernel may still write a, but
+ * nothing of it is read here.
  */
 W4 void warm_a(const struct cairn_gemm_w4_args &g)
 {
-	const int step = gridDim.x * THREADS * 128;
+	const int threads = WARPS * 32, step = gridDim.x * threads * 128;
 
-	for (int i = (blockIdx.x * THREADS + threadIdx.x) * 128; i < g.m * g.k * 2; i += step)
+	for (int i = (blockIdx.x * threads + threadIdx.x) * 128; i < g.m * g.k * 2; i += step)
 		ptx_prefetch_global_L2((const char *)g.a + i);
 }
 
-/* Copies a to shared memory, with zeros past k. A thread moves 8 elements, which are those of four lanes. */
-W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, unsigned char *s_a)
+/*
+ * Copies a to shared memory at s_a, with zeros past k. A thread moves 8 elements, which are those of four
+ * lanes; four of its loads are on their way at once.
+ */
+W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a)
 {
-	const int chunks = z.stages * TILES * 8;
+	const int chunks = z.stages * TILES * 8, threads = WARPS * 32;
 
 	for (int i = 0; i < g.m; i++) {
-		for (int c = threadIdx.x; c < chunks; c += THREADS) {
-			uint32_t *to = (uint32_t *)(s_a + i * z.pitch + c / 8 * 128 + c % 8 * 4);
-			uint4 x = make_uint4(0, 0, 0, 0);
+		const uint16_t *row = (const uint16_t *)g.a + (int64_t)i * g.k;
 
-			if (c * 8 < g.k)
-				x = *(const uint4 *)((const uint16_t *)g.a + (int64_t)i * g.k + c * 8);
-			to[0] = x.x;
-			to[8] = x.y;
-			to[16] = x.z;
-			to[24] = x.w;
+		for (int c = threadIdx.x; c < chunks; c += 4 * threads) {
+			uint4 x[4];
+
+#pragma unroll
+			for (int n = 0; n < 4; n++) {
+				x[n] = make_uint4(0, 0, 0, 0);
+				if ((c + n * threads) * 8 < g.k)
+					x[n] = *(const uint4 *)(row + (c + n * threads) * 8);
+			}
+#pragma unroll
+			for (int n = 0; n < 4; n++) {
+				const int at = c + n * threads;
+				const uint32_t to = s_a + i * z.pitch + at / 8 * 128 + at % 8 * 4;
+
+				if (at >= chunks)
+					break;
+				ptx_st_shared_b32(to, x[n].x);
+				ptx_st_shared_b32(to + 32, x[n].y);
+				ptx_st_shared_b32(to + 64, x[n].z);
+				ptx_st_shared_b32(to + 96, x[n].w);
+			}
 		}
 	}
 }
 
-/*
- * Where a lane finds a stage: shared addresses of its codes, its scales, with INT its zero points, and, if a
- * is kept in shared memory, its elements of a; the element of k at which the stage begins
- */
-struct stage {
-	uint32_t codes, scales, zeros, a;
-	int at;
+/* Shared addresses of a lane's part of the warp's first stage, in the ring and in a; the lane's number */
+struct lane {
+	uint32_t codes, scales, zeros, a, lane;
 };
 
+/* What a lane holds of a stage: codes of each tile; scales and, with INT, zero points of each cell */
+struct held {
+	uint4 codes[TILES];
+	uint32_t scales[STAGE_K / 16], zeros[STAGE_K / 16];
+};
+
+/* Waits for the stage in a slot, and holds it. */
+template <int format, int group>
+W4 void hold_stage(const struct lane &l, const struct slot &s, struct held *h)
+{
+	constexpr int cell = format == CAIRN_W4_INT ? 3 * ROWS : ROWS;
+
+	ptx_mbarrier_wait(s.full, s.parity);
+#pragma unroll
+	for (int i = 0; i < STAGE_K / group; i++) {
+		if (format == CAIRN_W4_INT) {
+			h->zeros[i] = ptx_ld_shared_b16(l.zeros + s.from + i * cell);
+			h->scales[i] = ptx_ld_shared_b32(l.scales + s.from + i * cell);
+		} else {
+			h->zeros[i] = 0;
+			h->scales[i] = ptx_ld_shared_b16(l.scales + s.from + i * cell);
+		}
+	}
+#pragma unroll
+	for (int i = 0; i < TILES; i++)
+		h->codes[i] = ptx_ld_shared_v4(l.codes + s.from + i * CAIRN_W4_TILE_BYTES);
+}
+
 /*
- * Loads operand B of the products of tile `nth` of a stage, with zeros past k. kept: a lies in shared memory
+ * Gives a slot back when the stage in it has been read, and goes on to the next one. An arrival does not wait
+ * for the lane's loads that are still on their way: without the fence, the next copy may overwrite what they
+ * are to read.
+ */
+W4 void give_back(const struct sizes &z, const struct lane &l, struct slot *s)
+{
+	ptx_fence_proxy_async_shared_cta();
+	arrive_from(l.lane, empty_of(*s));
+	next_slot(z, s);
+}
+
+/*
+ * Loads operand B of the products of a tile, with zeros past k. at: its first element of k. kept: a lies in
+ * shared memory, at s_a
  */
 template <bool kept>
-W4 void load_a(const struct cairn_gemm_w4_args &g, const struct stage &st, int nth, uint32_t x[4][2])
+W4 void load_a(const struct cairn_gemm_w4_args &g, uint32_t s_a, int at, uint32_t x[4][2])
 {
-	const int at = st.at + nth * CAIRN_W4_TILE_K;
-
 	if (kept) {
-		const uint4 u = ptx_ld_shared_v4(st.a + nth * 128);
-		const uint4 v = ptx_ld_shared_v4(st.a + nth * 128 + 16);
+		const uint4 u = ptx_ld_shared_v4(s_a), v = ptx_ld_shared_v4(s_a + 16);
 
 		x[0][0] = u.x;
 		x[0][1] = u.y;
@@ -211,38 +164,30 @@ W4 void load_a(const struct cairn_gemm_w4_args &g, const struct stage &st, int n
 	}
 }
 
-template <int format, int dtype> W4 struct w4_scales load_scales(const struct stage &st, int nth)
-{
-	constexpr int cell = format == CAIRN_W4_INT ? 3 * ROWS : ROWS;
-
-	if (format == CAIRN_W4_INT)
-		return w4_decode_scales<format, dtype>(ptx_ld_shared_b32(st.scales + nth * cell),
-						       ptx_ld_shared_b16(st.zeros + nth * cell));
-	return w4_decode_scales<format, dtype>(ptx_ld_shared_b16(st.scales + nth * cell), 0);
-}
-
-/* Adds the scaled products of a stage to total. whole: k does not end within the stage */
+/*
+ * Adds the scaled products of a stage to total. s_a: shared address of the lane's part of a; at: the stage's
+ * first element of k; whole: k does not end within the stage
+ */
 template <int format, int dtype, int group, bool kept, bool whole>
-W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct stage &st, float total[4])
+W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct held &h, uint32_t s_a, int at,
+		       float total[4])
 {
 	constexpr int share = group / 16;	/* products of 16 along k that share a scale */
 	struct w4_scales s;
 	uint32_t x[4][2];
 	float part[4];
-	uint4 four;
 
 #pragma unroll
 	for (int i = 0; i < STEPS; i++) {
+		const uint4 four = h.codes[i / 4];
 		uint32_t w[4];
 
-		if (!whole && st.at + i * 16 >= g.k)
+		if (!whole && at + i * 16 >= g.k)
 			break;
-		if (i % 4 == 0) {
-			four = ptx_ld_shared_v4(st.codes + i / 4 * CAIRN_W4_TILE_BYTES);
-			load_a<kept>(g, st, i / 4, x);
-		}
+		if (i % 4 == 0)
+			load_a<kept>(g, s_a + i / 4 * 128, at + i * 16, x);
 		if (i % share == 0) {
-			s = load_scales<format, dtype>(st, i / share);
+			s = w4_decode_scales<format, dtype>(h.scales[i / share], h.zeros[i / share]);
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				part[e] = 0;
@@ -253,49 +198,10 @@ W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct stage &s
 			ptx_mma_m16n8k16_bf16(part, w, x[i % 4]);
 		else
 			ptx_mma_m16n8k16_f16(part, w, x[i % 4]);
-		if (i % share == share - 1 || (!whole && st.at + (i + 1) * 16 >= g.k)) {
+		if (i % share == share - 1 || (!whole && at + (i + 1) * 16 >= g.k)) {
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				total[e] += s.s[e / 2] * part[e];
-		}
-	}
-}
-
-/* Adds up the totals of a team for a unit, and writes its elements of out. */
-W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int team, int unit)
-{
-	for (int e = threadIdx.x & 31; e < g.m * ROWS; e += 32) {
-		const int i = e / ROWS, j = unit * ROWS + e % ROWS;
-		float sum = 0;
-
-#pragma unroll 4
-		for (int w = 0; w < team; w++)
-			sum += s_sum[w * g.m * ROWS + e];
-		if (j < g.n)
-			row_store(g.out, g.out_dtype, (int64_t)i * g.n + j, w4_finish(g, j, sum));
-	}
-}
-
-/* Shared address of the mbarrier that says that a team's buffer is full; BUFFERS further: that it is empty */
-W4 uint32_t buffer_full(int team, int buf)
-{
-	return ptx_smem(s_mem) + (2 * MAX_RING + team * 2 * BUFFERS + buf) * 8;
-}
-
-/* Runs in the last warp: adds up and writes all units. */
-W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
-{
-	const float *s_sum = (const float *)(s_mem + SUMS_AT);
-	unsigned int nth = 0;
-
-	for (int set = blockIdx.x; set < z.units; set += z.teams * gridDim.x, nth++) {
-		const unsigned int buf = nth % BUFFERS, parity = nth / BUFFERS & 1;
-
-		for (int i = 0; i < z.teams && unit_of(set, i) < z.units; i++) {
-			ptx_mbarrier_wait(buffer_full(i, buf), parity);
-			write_unit(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team,
-				   unit_of(set, i));
-			elected_arrive(buffer_full(i, buf) + BUFFERS * 8);
 		}
 	}
 }
@@ -313,93 +219,96 @@ W4 void put_totals(const struct cairn_gemm_w4_args &g, float *to, float total[4]
 	}
 }
 
-/* Keeps x in a register: the compiler would compute it anew in each stage. */
-W4 uint32_t pinned(uint32_t x)
-{
-	asm volatile("" : "+r"(x));
-	return x;
-}
-
-/* Runs in the warps that multiply. a_at: where a lies in shared memory */
+/*
+ * Runs in the warps that multiply. Only a has to wait for the preceding kernel: by then, all addresses are
+ * computed, and the first stage is in registers.
+ */
 template <int format, int dtype, int group, bool kept>
-W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp, int a_at)
+W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp)
 {
-	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x & 31;
-	const uint32_t smem = ptx_smem(s_mem), team_at = smem + z.ring_at + team * z.team * z.stage_bytes;
-	const uint32_t cells = team_at + z.team * CODE_BYTES + first * z.stage_cells;
-	const uint32_t codes = pinned(team_at + first * CODE_BYTES + lane * 16);
-	const uint32_t scales = pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2));
-	const uint32_t zeros = pinned(cells + 2 * ROWS + lane / 4 * 2);
+	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x % 32;
+	const uint32_t smem = ptx_smem(s_mem), a_at = smem + SUMS_AT + BUFFERS * WARPS * ROWS * 4 * g.m;
+	const uint32_t codes = smem + z.ring_at + team * z.team * z.stage_bytes;
+	const uint32_t cells = codes + z.team * CODE_BYTES + first * z.stage_cells;
 	/* columns of the products past the last row repeat it; they are not written */
-	const uint32_t own_a = pinned(smem + a_at + min(lane / 4, g.m - 1) * z.pitch + lane % 4 * 32);
-	const uint32_t round_bytes = WARPS * z.stage_bytes;
+	const struct lane l = {
+		pinned(codes + first * CODE_BYTES + lane * 16),
+		pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2)),
+		pinned(cells + 2 * ROWS + lane / 4 * 2),
+		pinned(a_at + min(lane / 4, g.m - 1) * z.pitch + lane % 4 * 32 + first * STAGE_K * 2),
+		pinned(lane),
+	};
+	const int sets = num_sets(z), set_units = z.teams * gridDim.x;
+	const int units = sets - (unit_of(blockIdx.x + (sets - 1) * set_units, team) >= z.units);
+	/* rounds in which the warp has a whole stage; it may have a part of one in the next round */
+	const int whole = (g.k / STAGE_K - first + z.team - 1) / z.team;
+	const uint32_t step = pinned(z.team * STAGE_K);
 	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS, total[4] = { 0, 0, 0, 0 };
-	struct slot slot = { 0, 0 };
-	uint32_t from = 0;		/* the slot's first byte in the ring */
-	unsigned int nth = 0;		/* the CTA's sets so far */
+	struct slot slot = { smem, 0, 0 };
+	struct held h;
 
-	for (int set = blockIdx.x; set < z.units; set += z.teams * gridDim.x, nth++) {
-		const unsigned int buf = nth % BUFFERS;
-		const bool present = unit_of(set, team) < z.units;
+	warm_a(g);
+	__syncthreads();
+	if (units)
+		hold_stage<format, group>(l, slot, &h);
+	ptx_griddepcontrol_wait();
+	if (kept) {
+		keep_a(g, z, a_at);
+		ptx_bar_sync(1, WARPS * 32);
+	}
+	for (int nth = 0; nth < units; nth++) {
+		const int buf = nth % BUFFERS;
+		uint32_t s_a = l.a;
 		int at = first * STAGE_K;
 
-		for (int round = 0; round < z.rounds; round++, at += z.team * STAGE_K) {
-			const struct stage st = { codes + from, scales + from, zeros + from,
-						  own_a + at * 2, at };
-
-			ptx_mbarrier_wait(smem + slot.at * 8, slot.parity);
-			if (present && at + STAGE_K <= g.k)
-				multiply_stage<format, dtype, group, kept, true>(g, st, total);
-			else if (present && at < g.k)
-				multiply_stage<format, dtype, group, kept, false>(g, st, total);
-			elected_arrive(smem + (MAX_RING + slot.at) * 8);
-			next_slot(z, &slot);
-			from = slot.at ? from + round_bytes : 0;
+		if (nth)
+			hold_stage<format, group>(l, slot, &h);
+		if (whole) {
+			multiply_stage<format, dtype, group, kept, true>(g, h, s_a, at, total);
+			give_back(z, l, &slot);
+			for (int n = whole - 1; n > 0; n--) {
+				at += step;
+				s_a += 2 * step;
+				hold_stage<format, group>(l, slot, &h);
+				multiply_stage<format, dtype, group, kept, true>(g, h, s_a, at, total);
+				give_back(z, l, &slot);
+			}
+			at += step;
+			s_a += 2 * step;
 		}
-		if (!present)
-			break;
+		if (whole < z.rounds) {
+			if (whole)
+				hold_stage<format, group>(l, slot, &h);
+			if (at < g.k)
+				multiply_stage<format, dtype, group, kept, false>(g, h, s_a, at, total);
+			give_back(z, l, &slot);
+		}
 		ptx_mbarrier_wait(buffer_full(team, buf) + BUFFERS * 8, nth / BUFFERS + 1 & 1);
 		put_totals(g, sums + buf * WARPS * g.m * ROWS, total);
 		elected_arrive(buffer_full(team, buf));
 	}
-}
-
-/* Prepares all mbarriers. */
-W4 void init_barriers(const struct sizes &z)
-{
-	for (int i = threadIdx.x; i < BARRIERS; i += THREADS) {
-		const int nth = i - 2 * MAX_RING;	/* of the buffers' */
-		const int warps = nth < 0 ? WARPS : nth / BUFFERS % 2 ? 1 : z.team;
-
-		ptx_mbarrier_init(ptx_smem(s_mem) + i * 8, i < MAX_RING ? 1 : warps * ELECTED_LANES);
+	/* a team without a unit in the last set gives its slots back */
+	for (int n = (sets - units) * z.rounds; n > 0; n--) {
+		ptx_mbarrier_wait(slot.full, slot.parity);
+		elected_arrive(empty_of(slot));
+		next_slot(z, &slot);
 	}
-	ptx_fence_mbarrier_init_release_cluster();
-	__syncthreads();
 }
 
 template <int format, int dtype, int group, bool kept>
-__global__ void __launch_bounds__(THREADS, kept && group != 64 ? 2 : 1)
+__global__ void __launch_bounds__(THREADS, kept ? 2 : 1)
 gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		      const __grid_constant__ struct sizes z)
 {
 	const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
-	const int a_at = SUMS_AT + BUFFERS * WARPS * ROWS * 4 * g.m;
 
 	ptx_griddepcontrol_launch_dependents();
-	init_barriers(z);
-	if (warp == WARPS)
-		fetch(g, z, true);
-	warm_a(g);
-	ptx_griddepcontrol_wait();
-	if (kept)
-		keep_a(g, z, s_mem + a_at);
-	__syncthreads();
 	if (warp < WARPS)
-		multiply<format, dtype, group, kept>(g, z, warp, a_at);
+		multiply<format, dtype, group, kept>(g, z, warp);
 	else if (warp > WARPS)
 		add_units(g, z);
 	else
-		fetch(g, z, false);
+		fetch_all(g, z);
 }
 
 /*
@@ -438,6 +347,7 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 	z.stage_cells = g->group ? STAGE_K / g->group * cell : 0;	/* groups divide STAGE_K */
 	z.last_codes = (z.tiles - (z.rounds - 1) * z.team * TILES) * CAIRN_W4_TILE_BYTES;
 	z.last_cells = z.cells - (z.rounds - 1) * z.team * z.stage_cells;
+	z.round_cells = z.stage_cells ? z.team * z.stage_cells : z.cells;
 	z.stage_bytes = CODE_BYTES + (g->group ? z.stage_cells : cell);
 	z.pitch = z.stages * TILES * 128 + 16;
 	return z;
@@ -460,6 +370,7 @@ static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 	z->ring = (limit - z->ring_at) / round;
 	if (z->ring > MAX_RING)
 		z->ring = MAX_RING;
+	z->last_slot = (z->ring - 1) * round;
 	return (size_t)(z->ring_at + z->ring * round);
 }
 
