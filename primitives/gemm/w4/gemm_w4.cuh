@@ -2,10 +2,16 @@
 /*
  * gemm_w4.cuh - shared by the kernels of gemm_w4: codes become pairs of dtype, scales become floats
  *
- * INT: a code is placed in the low bits of the mantissa of 128 (bf16) or 1024 (f16), which reads as 128 +
- * code; the subtraction of 128 + zero point is exact. e2m1: the sign goes to the sign, the other three bits
- * go to the lowest bits of the exponent and the highest of the mantissa. The result, subnormal or not, reads
- * as 2^-126 (bf16) or 2^-14 (f16) times the value, which one multiplication corrects.
+ * INT, the code in the low four bits of a half: placed in the lowest bits of the mantissa of 32 (bf16) or
+ * 1024 (f16), it reads as 32 + code / 4 or 1024 + code; the subtraction of 32 + zero / 4 or 1024 + zero is
+ * exact.
+ * INT, the code in the next four bits: it is not shifted. In bf16, whose mantissa has 7 bits, it reads as the
+ * subnormal or smallest normal number code 2^-129; times 2^127, minus zero / 4, is exact. In f16 it is placed
+ * in the mantissa of 1024, reads as 1024 + 16 code, and a sixteenth of it, minus 64 + zero, is exact. So with
+ * bf16 all values are a quarter of code - zero, and the scales are four times as large.
+ * e2m1: the sign goes to the sign, the other three bits go to the lowest bits of the exponent and the highest
+ * of the mantissa. The result, subnormal or not, reads as 2^-126 (bf16) or 2^-14 (f16) times the value, which
+ * one multiplication corrects.
  */
 #ifndef CAIRN_GEMM_W4_CUH
 #define CAIRN_GEMM_W4_CUH
@@ -17,7 +23,10 @@
 
 #define W4 static __device__ __forceinline__
 
-/* A lane's rows g and g + 8: their scales and, for INT, 128 or 1024 plus the zero point, twice */
+/*
+ * A lane's rows g and g + 8: their scales and, for INT, twice what is subtracted from the codes of row g, and
+ * what is added to those of row g + 8
+ */
 struct w4_scales {
 	float s[2];
 	uint32_t zero[2];
@@ -45,6 +54,17 @@ template <int dtype> W4 uint32_t sub2(uint32_t x, uint32_t y)
 	return r;
 }
 
+template <int dtype> W4 uint32_t fma2(uint32_t x, uint32_t y, uint32_t z)
+{
+	uint32_t r;
+
+	if (dtype == CAIRN_F16)
+		asm("fma.rn.f16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
+	else
+		asm("fma.rn.bf16x2 %0, %1, %2, %3;" : "=r"(r) : "r"(x), "r"(y), "r"(z));
+	return r;
+}
+
 template <int dtype> W4 uint32_t mul2(uint32_t x, uint32_t y)
 {
 	uint32_t r;
@@ -65,23 +85,37 @@ template <uint32_t mask> W4 uint32_t and_or(uint32_t x, uint32_t y)
 	return r;
 }
 
+/* Decodes INT codes: nibbles 0 and 4 of w, which belong to row g, and nibbles 1 and 5, of row g + 8. */
+template <int dtype> W4 void decode_int(uint32_t w, const struct w4_scales &s, uint32_t x[2])
+{
+	const bool f16 = dtype == CAIRN_F16;
+	const uint32_t low = and_or<0x000f000f>(w, f16 ? 0x64006400 : 0x42004200);
+	const uint32_t high = f16 ? and_or<0x00f000f0>(w, 0x64006400) : w & 0x00f000f0;
+
+	x[0] = sub2<dtype>(low, s.zero[0]);
+	x[1] = fma2<dtype>(high, f16 ? 0x2c002c00 : 0x7f007f00, s.zero[1]);
+}
+
+/* Decodes nibbles i and i + 4 of w, which are e2m1. */
+template <int dtype> W4 uint32_t decode_e2m1(uint32_t w, int i)
+{
+	const bool f16 = dtype == CAIRN_F16;
+	const uint32_t size = shift_left(w, (f16 ? 9 : 6) - 4 * i) & (f16 ? 0x0e000e00 : 0x01c001c0);
+	const uint32_t v = and_or<0x80008000>(shift_left(w, 12 - 4 * i), size);
+
+	return mul2<dtype>(v, f16 ? 0x74007400 : 0x7e807e80);
+}
+
 /* Decodes a lane's word to operand A of a product of 16 along k; x[i] has nibbles i and i + 4. */
 template <int format, int dtype> W4 void w4_decode(uint32_t w, const struct w4_scales &s, uint32_t x[4])
 {
-	const bool f16 = dtype == CAIRN_F16;
-
 #pragma unroll
-	for (int i = 0; i < 4; i++) {
+	for (int i = 0; i < 4; i += 2) {
 		if (format == CAIRN_W4_INT) {
-			const uint32_t v = and_or<0x000f000f>(w >> 4 * i, f16 ? 0x64006400 : 0x43004300);
-
-			x[i] = sub2<dtype>(v, s.zero[i & 1]);
+			decode_int<dtype>(w >> 4 * i, s, x + i);
 		} else {
-			const uint32_t mask = f16 ? 0x0e000e00 : 0x01c001c0;
-			const uint32_t size = shift_left(w, (f16 ? 9 : 6) - 4 * i) & mask;
-			const uint32_t v = and_or<0x80008000>(shift_left(w, 12 - 4 * i), size);
-
-			x[i] = mul2<dtype>(v, f16 ? 0x74007400 : 0x7e807e80);
+			x[i] = decode_e2m1<dtype>(w, i);
+			x[i + 1] = decode_e2m1<dtype>(w, i + 1);
 		}
 	}
 }
@@ -100,11 +134,19 @@ template <int format, int dtype> W4 struct w4_scales w4_decode_scales(uint32_t s
 	struct w4_scales r = { { 0, 0 }, { 0, 0 } };
 
 	if (format == CAIRN_W4_INT) {
-		const uint32_t base = dtype == CAIRN_F16 ? 0x64006400u : 0x43004300u;
+		const bool f16 = dtype == CAIRN_F16;
+		const uint32_t base = f16 ? 0x64006400u : 0x42004200u;
+		const float by = f16 ? 1 : 4;
 
-		row_unpack2<CAIRN_F16>(scales, r.s);
-		r.zero[0] = (zeros & 255) * 0x10001u + base;
-		r.zero[1] = (zeros >> 8) * 0x10001u + base;
+		asm("{.reg .b16 l, h;\n\t"
+		    "mov.b32 {l, h}, %2;\n\t"
+		    "cvt.f32.f16 %0, l;\n\t"
+		    "cvt.f32.f16 %1, h;}" : "=f"(r.s[0]), "=f"(r.s[1]) : "r"(scales));
+		r.s[0] *= by;
+		r.s[1] *= by;
+		/* a zero point below the upper byte of base, twice; then 32 - it or 960 - it: -(64 + zero) */
+		r.zero[0] = __byte_perm(zeros, base, 0x5050);
+		r.zero[1] = sub2<dtype>(f16 ? 0x63806380 : 0x42004200, __byte_perm(zeros, base, 0x5151));
 	} else if (format == CAIRN_W4_MX) {
 		r.s[0] = w4_e8m0(scales & 255);
 		r.s[1] = w4_e8m0(scales >> 8);
