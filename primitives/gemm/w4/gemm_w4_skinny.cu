@@ -53,31 +53,33 @@ W4 void warm_a(const struct cairn_gemm_w4_args &g)
 }
 
 /*
- * Copies a to shared memory at s_a, with zeros past k. A thread moves 8 elements, which are those of four
- * lanes; four of its loads are on their way at once.
+ * Copies stages `first`, first + 16, ... of a to shared memory at s_a, with zeros past k. Half a warp copies
+ * a stage; a lane moves 8 elements, which are those of four lanes, and has four loads on their way at once.
  */
-W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a)
+W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
 {
-	const int chunks = z.stages * TILES * 8, threads = WARPS * 32;
+	const int half = threadIdx.x / 16 % 2, c = threadIdx.x % 16;
 
 	for (int i = 0; i < g.m; i++) {
 		const uint16_t *row = (const uint16_t *)g.a + (int64_t)i * g.k;
 
-		for (int c = threadIdx.x; c < chunks; c += 4 * threads) {
+		for (int stage = first + half * WARPS; stage < z.stages; stage += 8 * WARPS) {
 			uint4 x[4];
 
 #pragma unroll
 			for (int n = 0; n < 4; n++) {
+				const int at = (stage + n * 2 * WARPS) * STAGE_K + c * 8;
+
 				x[n] = make_uint4(0, 0, 0, 0);
-				if ((c + n * threads) * 8 < g.k)
-					x[n] = *(const uint4 *)(row + (c + n * threads) * 8);
+				if (at < g.k)
+					x[n] = *(const uint4 *)(row + at);
 			}
 #pragma unroll
 			for (int n = 0; n < 4; n++) {
-				const int at = c + n * threads;
-				const uint32_t to = s_a + i * z.pitch + at / 8 * 128 + at % 8 * 4;
+				const int nth = stage + n * 2 * WARPS, tile = nth * TILES + c / 8;
+				const uint32_t to = s_a + i * z.pitch + tile * 128 + c % 8 * 4;
 
-				if (at >= chunks)
+				if (nth >= z.stages)
 					break;
 				ptx_st_shared_b32(to, x[n].x);
 				ptx_st_shared_b32(to + 32, x[n].y);
@@ -253,8 +255,11 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 		hold_stage<format, group>(l, slot, &h);
 	ptx_griddepcontrol_wait();
 	if (kept) {
-		keep_a(g, z, a_at);
-		ptx_bar_sync(1, WARPS * 32);
+		keep_a(g, z, a_at, warp);
+		if (z.team == WARPS)	/* the warp needs no other stages than those it has copied */
+			__syncwarp();
+		else
+			ptx_bar_sync(1, WARPS * 32);
 	}
 	for (int nth = 0; nth < units; nth++) {
 		const int buf = nth % BUFFERS;
