@@ -250,7 +250,7 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	struct held h;
 
 	warm_a(g);
-	__syncthreads();
+	meet();
 	if (units)
 		hold_stage<format, group>(l, slot, &h);
 	ptx_griddepcontrol_wait();

@@ -47,6 +47,12 @@ struct sizes {
 	int pitch;			/* bytes of a row of a in shared memory; 0: a does not fit */
 };
 
+/* All warps meet, each at its own place in the code, which __syncthreads() does not allow. */
+W4 void meet(void)
+{
+	ptx_bar_sync(2, THREADS);
+}
+
 /* Keeps x in a register: the compiler would compute it anew in each stage. */
 W4 uint32_t pinned(uint32_t x)
 {
@@ -157,7 +163,7 @@ W4 void fetch_all(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 	begin_unit(g, z, &f, unit_of(blockIdx.x, threadIdx.x % 32));
 	for (int i = 0; i < z.ring && i < rounds; i++)
 		fetch_round(g, z, &f);
-	__syncthreads();
+	meet();
 	for (int i = z.ring; i < rounds; i++) {
 		ptx_mbarrier_wait(empty_of(f.slot), f.slot.parity);
 		fetch_round(g, z, &f);
@@ -200,7 +206,7 @@ W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 					  (i / BUFFERS % 2 ? 1 : z.team) * ELECTED_LANES);
 		ptx_fence_mbarrier_init_release_cluster();
 	}
-	__syncthreads();
+	meet();
 	ptx_griddepcontrol_wait();
 	for (int nth = 0, set = blockIdx.x; nth < sets; nth++, set += z.teams * gridDim.x) {
 		const int buf = nth % BUFFERS, parity = nth / BUFFERS & 1;
