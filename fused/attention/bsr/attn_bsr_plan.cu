@@ -155,7 +155,6 @@ ATTN_DEV void begin_exchange(struct plan_smem *s)
 	if (threadIdx.x == 0) {
 		ptx_mbarrier_init(ptx_smem(&s->shares), 1);
 		ptx_fence_mbarrier_init_release_cluster();
-		ptx_mbarrier_arrive_expect_tx(ptx_smem(&s->shares), gridDim.x * sizeof(struct sums));
 	}
 	__syncwarp();
 	ptx_barrier_cluster_arrive_release();
@@ -165,6 +164,8 @@ ATTN_DEV void exchange(struct plan_smem *s, struct sums *own, int32_t *base)
 {
 	const int lane = threadIdx.x % 32;
 
+	if (threadIdx.x == 0)
+		ptx_mbarrier_arrive_expect_tx(ptx_smem(&s->shares), gridDim.x * sizeof(struct sums));
 	if (threadIdx.x < gridDim.x)
 		ptx_st_async_v2(ptx_mapa(ptx_smem(&s->share[blockIdx.x]), threadIdx.x),
 				make_uint2(own->sum, own->most), ptx_mapa(ptx_smem(&s->shares), threadIdx.x));
