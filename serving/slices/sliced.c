@@ -77,6 +77,7 @@ static int place(struct cairn_sliced *s)
 	const struct cairn_op_graph *g = c->model->graph;
 	struct cairn_pass_sizes sizes = forward_sizes(c->model, c->max_rows, c->max_logits);
 	struct cairn_life *lives = calloc((size_t)g->num_values + 1, sizeof(*lives));
+	size_t bytes;
 	void *more;
 	int ret;
 
@@ -85,12 +86,15 @@ static int place(struct cairn_sliced *s)
 	sliced_lives(lives, s->slices, g);
 	ret = cairn_buffers_place_lives(&s->buffers, g, &sizes, lives, 1, NULL);
 	free(lives);
-	if (ret || (size_t)s->buffers.bytes <= c->bytes)
+	/* the page of the last row reaches as far behind it as there are columns (see own_rows()) */
+	bytes = (size_t)s->buffers.bytes + (size_t)c->model->dims[CAIRN_D_QKV] *
+		cairn_dtype_bytes(c->model->dtype);
+	if (ret || bytes <= c->bytes)
 		return ret;
-	CAIRN_TRY(CAIRN_TABLE(c->model->impl, mem_alloc, &more, (size_t)s->buffers.bytes));
+	CAIRN_TRY(CAIRN_TABLE(c->model->impl, mem_alloc, &more, bytes));
 	c->model->impl->mem_free(c->base);
 	c->base = more;
-	c->bytes = (size_t)s->buffers.bytes;
+	c->bytes = bytes;
 	return 0;
 }
 
@@ -193,6 +197,62 @@ static char *own_state(const struct sliced_pass *p, float **lse)
 	return o + p->link->previous * state_bytes(p->w.m, p->w.b->num_rows);
 }
 
+/*
+ * The pass's own keys as a cache: row i is page i, and its first slot is used. So a request's first page is
+ * its first row, and qo_indptr lists the pages of requests, too.
+ */
+static struct cairn_kv_view own_rows(const struct sliced_pass *p, const void *k, const void *v, int32_t slots)
+{
+	const struct cairn_batch *b = p->w.b;
+	const int32_t *lists = p->s->lists.at, rows = p->s->scratch->max_rows;
+
+	return (struct cairn_kv_view){
+		.k_pages = (void *)k, .v_pages = (void *)v, .indptr = b->qo_indptr, .indices = lists,
+		.last_page_len = lists + rows, .num_pages = rows, .page_size = slots, .batch = b->batch,
+		.max_len = b->max_qo_len,
+	};
+}
+
+/*
+ * Returns how many slots a page of a row has if attn_paged can attend to the own keys in place: each request
+ * has one row, and the keys of the row behind are as far away as a whole number of keys. 0: it cannot.
+ */
+static int32_t own_slots(const struct sliced_pass *p, const struct cairn_attn_rows *rows)
+{
+	const int64_t width = p->w.m->dims[CAIRN_D_KV];
+
+	return p->w.m->impl->attn_paged && p->w.b->max_qo_len == 1 && rows->kv_stride % width == 0 ?
+	       (int32_t)(rows->kv_stride / width) : 0;
+}
+
+/*
+ * A row of a request that has no others sees one key. The tiles of attn_dense are for many rows, so they
+ * would take longer than this. No window leaves out a row's own key.
+ */
+static int attend_one_key(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
+{
+	const struct cairn_model *m = p->w.m;
+	const struct cairn_model_config *c = &m->config;
+	float *lse;
+	void *o = own_state(p, &lse);
+	struct cairn_attn_paged_args args = {
+		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q, .qo_indptr = p->w.b->qo_indptr,
+		.kv = own_rows(p, rows->k, rows->v, own_slots(p, rows)), .workspace = p->s->own.at,
+		.workspace_bytes = p->s->own.bytes, .q_stride = rows->q_stride, .nnz_qo = rows->num_rows,
+		.max_qo_len = 1, .num_qo_heads = c->num_attention_heads,
+		.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .dtype = m->dtype,
+		.causal = 1, .sm_scale = (float)cairn_softmax_scale(c), .softcap = (float)c->attn_softcap,
+		.planned = p->has_own_plan && m->impl->attn_plan,
+	};
+
+	if (p->w.asking)
+		return m->impl->attn_paged_workspace ?
+		       cairn_table_ret(m->impl, m->impl->attn_paged_workspace(&args, bytes),
+				       "attn_paged_workspace") : 0;
+	p->has_own_plan = 1;
+	return CAIRN_TABLE(m->impl, attn_paged, &args, p->w.stream);
+}
+
 /* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
 static int attend_own_heads(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
@@ -222,22 +282,6 @@ static int attend_own_heads(struct sliced_pass *p, const struct cairn_attn_rows 
 	return cairn_table_ret(m->impl, m->impl->attn_dense_workspace(&args, bytes), "attn_dense_workspace");
 }
 
-/*
- * The pass's own keys as a cache: row i is page i, of one token. So a request's first page is its first row,
- * and qo_indptr lists the pages of requests, too.
- */
-static struct cairn_kv_view own_latents(const struct sliced_pass *p)
-{
-	const struct cairn_batch *b = p->w.b;
-	const int32_t *lists = p->s->lists.at, rows = p->s->scratch->max_rows;
-
-	return (struct cairn_kv_view){
-		.k_pages = p->s->keys.at, .indptr = b->qo_indptr, .indices = lists,
-		.last_page_len = lists + rows, .num_pages = rows, .page_size = 1, .batch = b->batch,
-		.max_len = b->max_qo_len,
-	};
-}
-
 static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	const struct cairn_model *m = p->w.m;
@@ -247,7 +291,8 @@ static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_row
 	struct cairn_mla_paged_args args = {
 		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q,
 		.w_kv_b = cairn_model_weight(m, rows->layer, CAIRN_W_KV_B), .qo_indptr = p->w.b->qo_indptr,
-		.kv = own_latents(p), .workspace = p->s->own.at, .workspace_bytes = p->s->own.bytes,
+		.kv = own_rows(p, p->s->keys.at, NULL, 1), .workspace = p->s->own.at,
+		.workspace_bytes = p->s->own.bytes,
 		.nnz_qo = rows->num_rows, .max_qo_len = p->w.b->max_qo_len,
 		.num_heads = m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = m->dtype,
@@ -263,8 +308,9 @@ static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_row
 
 static int attend_own(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
-	return cairn_model_is_latent(p->w.m) ? attend_own_latents(p, rows, bytes) :
-	       attend_own_heads(p, rows, bytes);
+	if (cairn_model_is_latent(p->w.m))
+		return attend_own_latents(p, rows, bytes);
+	return own_slots(p, rows) ? attend_one_key(p, rows, bytes) : attend_own_heads(p, rows, bytes);
 }
 
 /* Rotates the queries, and makes the pass's own keys. */
@@ -275,7 +321,8 @@ static int make_own_latents(struct sliced_pass *p, const struct cairn_attn_rows 
 	struct cairn_mla_append_args args = {
 		.size = sizeof(args), .q = rows->q, .latent = rows->k,
 		.norm_weight = cairn_model_weight(m, rows->layer, CAIRN_W_KV_NORM), .inv_freq = m->inv_freq,
-		.positions = p->w.b->positions, .qo_indptr = p->w.b->qo_indptr, .kv = own_latents(p),
+		.positions = p->w.b->positions, .qo_indptr = p->w.b->qo_indptr,
+		.kv = own_rows(p, p->s->keys.at, NULL, 1),
 		.nnz_qo = rows->num_rows, .num_heads = m->config.num_attention_heads,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
 		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
@@ -414,8 +461,8 @@ static int check_link(const struct sliced_pass *p)
 				     missing) : 0;
 }
 
-/* Makes room for own keys, and lists their pages: all numbers in order, then a 1 for each request. */
-static int reserve_latents(struct sliced_pass *p, int *moved)
+/* Lists the own keys as pages: all numbers in order, then a 1 for each request. */
+static int reserve_lists(struct sliced_pass *p, int *moved)
 {
 	const struct cairn_impl *impl = p->w.m->impl;
 	struct cairn_sliced *s = p->s;
@@ -423,7 +470,6 @@ static int reserve_latents(struct sliced_pass *p, int *moved)
 	int32_t *lists;
 	int ret;
 
-	CAIRN_TRY(forward_reserve(impl, &s->keys, rows * cairn_model_key_bytes(p->w.m), p->w.stream, moved));
 	if (s->lists.at)
 		return 0;
 	CAIRN_TRY(forward_reserve(impl, &s->lists, bytes, p->w.stream, moved));
@@ -456,7 +502,9 @@ static int reserve_states(struct sliced_pass *p, int *moved)
 					  sizeof(float), p->w.stream, moved));
 	}
 	if (cairn_model_is_latent(m))
-		CAIRN_TRY(reserve_latents(p, moved));
+		CAIRN_TRY(forward_reserve(m->impl, &s->keys, (size_t)s->scratch->max_rows *
+					  cairn_model_key_bytes(m), p->w.stream, moved));
+	CAIRN_TRY(reserve_lists(p, moved));
 	for (int32_t i = 0; i + 1 < s->slices->num_slices; i++) {
 		const struct cairn_attn_rows own = rows_of(p, &s->slices->seams[i]);
 		size_t bytes = 0;

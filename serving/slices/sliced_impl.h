@@ -13,6 +13,7 @@ struct sliced_pass {
 	struct walk w;
 	int32_t next;			/* slice */
 	int in_attention;
+	int has_own_plan;		/* of attention to own keys (attn_paged.h) */
 };
 
 struct cairn_sliced {
@@ -26,8 +27,9 @@ struct cairn_sliced {
 	 * lse: [previous + 1, rows, heads].
 	 */
 	struct room o, lse;
-	/* for latent attention: own keys, in pages of one token, and the lists of these pages */
-	struct room keys, lists;
+	/* for latent attention: own keys, in pages of one token */
+	struct room keys;
+	struct room lists;			/* of own keys as pages: see own_rows() */
 	struct room own;			/* workspace of the attention to own keys */
 	struct sliced_pass pass;
 };

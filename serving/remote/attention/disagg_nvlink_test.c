@@ -10,7 +10,8 @@
  *	64 requests. Both times are medians over 30 passes, between two events of the model's stream: with the
  *	same split in one process on one GPU, and with the worker. Their difference over the layers is what a
  *	layer takes more: Q and the result cross the link, in this order, and K and V beside the attention.
- *	The row says which sides ran as graphs: the local pass, the remote one, and that of the worker.
+ *	The row says which sides ran as graphs: the local pass, the remote one, and that of the worker. It
+ *	also has the time of a pass that is not split, as a graph, in which one operation attends to all keys.
  *
  *   disagg: lanes_cuda
  *	256 requests, in one batch and in two lanes of 128, as graphs. As in an engine, a lane begins its next
@@ -30,7 +31,7 @@ enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANES_BATCH = 256, LANES_PASSES = 20
 
 struct side {
 	struct bench x;
-	struct cairn_sliced *sliced;
+	struct cairn_sliced *sliced;		/* NULL: the pass is not split */
 	struct cairn_attn_local *local;		/* NULL: attention is remote */
 	const struct cairn_attn_link *link;
 	void *graph;				/* of the pass; NULL: not captured yet */
@@ -71,6 +72,16 @@ static struct cairn_lead *open_lead(struct cairn_test *t)
 	return lead;
 }
 
+/* A pass that is not split. */
+static int open_whole(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch)
+{
+	int moved;
+
+	*s = (struct side){ .x = { .impl = *impl, .m = m, .batch = batch } };
+	CAIRN_TRY(prepare(&s->x, batch * PAGES, 0));
+	return cairn_scratch_reserve(s->x.scratch, &s->x.kv, &s->x.b, s->x.stream, &moved);
+}
+
 static int open_side(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch,
 		     int32_t first_page, struct cairn_attn_remote *r, int32_t lane)
 {
@@ -94,6 +105,13 @@ static void close_side(struct side *s)
 	cairn_attn_local_destroy(s->local);
 	cairn_sliced_destroy(s->sliced);
 	close_passes(&s->x);
+	*s = (struct side){ 0 };
+}
+
+static int enqueue(struct side *s)
+{
+	return s->sliced ? cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream) :
+	       cairn_forward(s->x.scratch, &s->x.kv, &s->x.b, s->x.stream);
 }
 
 static int capture(struct side *s)
@@ -103,7 +121,7 @@ static int capture(struct side *s)
 
 	if (ret)
 		return ret;
-	ret = cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+	ret = enqueue(s);
 	end = impl->graph_end(s->x.stream, &s->graph);
 	return ret ? ret : end;
 }
@@ -125,8 +143,7 @@ static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane, voi
 		CAIRN_TRY(capture(s));
 	if (begin)
 		CAIRN_TRY(impl->event_record(begin, s->x.stream));
-	return s->graph ? impl->graph_launch(s->graph, s->x.stream) :
-	       cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream);
+	return s->graph ? impl->graph_launch(s->graph, s->x.stream) : enqueue(s);
 }
 
 /* Sets *us to the median time of a pass. */
@@ -157,14 +174,19 @@ static int time_passes(struct side *s, struct cairn_attn_remote *r, double *us)
 	return ret;
 }
 
-/* graphs: of the local pass, of the remote one, and of that of the worker */
+/* us: of the local pass, the remote one, and the whole one. graphs: of the first two, and the worker's */
 static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
-			 double us[2], int graphs[3])
+			 double us[3], int graphs[3])
 {
 	const struct cairn_remote_limits limits = limits_of(LAYER_BATCH, 1);
 	struct cairn_attn_remote *r = NULL;
-	int ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, NULL, 0);
+	int ret = open_whole(&sides[0], impl, m, LAYER_BATCH);
 
+	if (!ret)
+		ret = time_passes(&sides[0], NULL, &us[2]);
+	close_side(&sides[0]);
+	if (!ret)
+		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, NULL, 0);
 	if (!ret)
 		ret = time_passes(&sides[0], NULL, &us[0]);
 	graphs[0] = sides[0].graph != NULL;
@@ -235,7 +257,7 @@ static void llama3_8b_b64_kv1024(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct cairn_model *m;
 	struct cairn_lead *lead;
-	double us[2];
+	double us[3];
 	int graphs[3];
 
 	if (!begin(t, &impl, &m, &lead))
@@ -243,9 +265,10 @@ static void llama3_8b_b64_kv1024(struct cairn_test *t)
 	if (EXPECT(t, measure_layer(lead, &impl, m, us, graphs) == 0))
 		cairn_row(t, "llama3_8b_b64_kv1024", "cuda", "\"link\":\"nvlink\",\"requests\":%d,"
 			  "\"local_us\":%.1f,\"remote_us\":%.1f,\"added_layer_us\":%.2f,"
-			  "\"local_graph\":%d,\"remote_graph\":%d,\"worker_graph\":%d", LAYER_BATCH, us[0],
-			  us[1], (us[1] - us[0]) / m->config.num_hidden_layers, graphs[0], graphs[1],
-			  graphs[2]);
+			  "\"local_graph\":%d,\"remote_graph\":%d,\"worker_graph\":%d,"
+			  "\"whole_us\":%.1f,\"added_to_whole_layer_us\":%.2f", LAYER_BATCH, us[0], us[1],
+			  (us[1] - us[0]) / m->config.num_hidden_layers, graphs[0], graphs[1], graphs[2],
+			  us[2], (us[1] - us[2]) / m->config.num_hidden_layers);
 	else
 		cairn_note(t, "%s", cairn_last_error());
 	cairn_lead_destroy(lead);
