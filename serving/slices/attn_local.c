@@ -74,14 +74,16 @@ static int append(const struct cairn_attn_local *w, const struct cairn_attn_rows
 	return w->asking ? 0 : CAIRN_TABLE(m->impl, kv_append, &args, w->stream);
 }
 
-static int attend_all(struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
+/* Attends to the keys of these lists, of which the request's last rows are the last ones if causal. */
+static int attend_lists(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, void *o, float *lse,
+			const int32_t *qo_indptr, const struct cairn_kv_view *kv, int causal)
 {
 	const struct cairn_model *m = w->m;
 	struct cairn_attn_paged_args args = {
-		.size = sizeof(args), .out = w->o, .q = rows->q, .qo_indptr = w->b.qo_indptr,
-		.kv = cairn_batch_kv(&w->b, w->kv, rows->layer), WORKSPACE(w),
+		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q, .qo_indptr = qo_indptr,
+		.kv = *kv, WORKSPACE(w),
 		.q_stride = rows->q_stride, .nnz_qo = rows->num_rows, .max_qo_len = w->b.max_qo_len,
-		HEADS(&m->config), .dtype = m->dtype, .causal = 1, SCORES(&m->config, rows),
+		HEADS(&m->config), .dtype = m->dtype, .causal = causal, SCORES(&m->config, rows),
 		.kv_fp8 = m->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, rows->layer, 0),
 		.v_scale = cairn_model_kv_scale(m, rows->layer, 1),
 		.planned = take_plan(w, rows->window),
@@ -92,6 +94,13 @@ static int attend_all(struct cairn_attn_local *w, const struct cairn_attn_rows *
 		return CAIRN_TABLE(m->impl, attn_paged, &args, w->stream);
 	return m->impl->attn_paged_workspace ?
 	       ask(w, m->impl->attn_paged_workspace(&args, &bytes), &bytes, "attn_paged_workspace") : 0;
+}
+
+static int attend_all(struct cairn_attn_local *w, const struct cairn_attn_rows *rows)
+{
+	const struct cairn_kv_view kv = cairn_batch_kv(&w->b, w->kv, rows->layer);
+
+	return attend_lists(w, rows, w->o, NULL, w->b.qo_indptr, &kv, 1);
 }
 
 /* The results of a stripe. */
@@ -106,8 +115,8 @@ static float *lse_of(const struct cairn_attn_local *w, int stripe)
 	return w->lse + (size_t)stripe * (size_t)w->b.num_rows * (size_t)w->m->config.num_attention_heads;
 }
 
-/* Each request is a block row whose list is the pages of its previous keys. */
-static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, int stripe)
+/* With a window, each request is a block row whose list is the pages of its previous keys. */
+static int attend_windowed(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, int stripe)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_attn_past *past = &w->past[stripe];
@@ -135,6 +144,21 @@ static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows 
 		return CAIRN_TABLE(m->impl, attn_bsr, &args, w->stream);
 	return m->impl->attn_bsr_workspace ?
 	       ask(w, m->impl->attn_bsr_workspace(&args, &bytes), &bytes, "attn_bsr_workspace") : 0;
+}
+
+/* Without a window, rows see all previous keys, wherever they are. */
+static int attend_past(struct cairn_attn_local *w, const struct cairn_attn_rows *rows, int stripe)
+{
+	const struct cairn_attn_past *past = &w->past[stripe];
+	struct cairn_kv_view kv = cairn_batch_kv(&w->b, w->kv, rows->layer);
+
+	if (rows->window || !w->m->impl->attn_paged)
+		return attend_windowed(w, rows, stripe);
+	kv.indptr = past->indptr;
+	kv.indices = past->indices;
+	kv.last_page_len = past->last_page_len;
+	kv.batch = past->num_lists;
+	return attend_lists(w, rows, o_of(w, stripe), lse_of(w, stripe), past->qo_indptr, &kv, 0);
 }
 
 /* ---- latent attention ---- */
