@@ -49,11 +49,17 @@ static int is_mine(const struct cairn_lists *l, int32_t page)
 /* Adds a list of the worker's pages among those that hold the first `before` keys of a request. */
 static void add_past(struct cairn_lists *l, int32_t rows, int32_t before, const int32_t *pages)
 {
-	const int32_t ps = l->a.page_size, i = l->num_lists++;
+	const int32_t ps = l->a.page_size, i = l->num_lists++, num = (before + ps - 1) / ps;
 
 	l->qo_indptr[i + 1] = l->qo_indptr[i] + rows;
 	l->indptr[i + 1] = l->indptr[i];
 	l->last_page_len[i] = 0;
+	if (l->a.stripes == 1 && num) {		/* all are: thousands in a pass, which waits for its lists */
+		memcpy(l->indices + l->indptr[i], pages, (size_t)num * sizeof(*pages));
+		l->indptr[i + 1] += num;
+		l->last_page_len[i] = FAULT(LAST_PAGE_FULL) ? ps : before - (num - 1) * ps;
+		return;
+	}
 	for (int32_t k = 0; k * ps < before; k++) {
 		const int32_t left = before - k * ps;
 
