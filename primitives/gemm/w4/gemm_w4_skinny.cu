@@ -249,8 +249,6 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	struct slot slot = { smem, 0, 0 };
 	struct held h;
 
-	warm_a(g);
-	meet();
 	if (units)
 		hold_stage<format, group>(l, slot, &h);
 	ptx_griddepcontrol_wait();
@@ -307,13 +305,22 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 {
 	const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
 
+	struct fetch f;
+
 	ptx_griddepcontrol_launch_dependents();
+	if (warp < WARPS)
+		warm_a(g);
+	else if (warp > WARPS)
+		init_buffers(z);
+	else
+		begin_fetching(g, z, &f);
+	__syncthreads();
 	if (warp < WARPS)
 		multiply<format, dtype, group, kept>(g, z, warp);
 	else if (warp > WARPS)
 		add_units(g, z);
 	else
-		fetch_all(g, z);
+		fetch_others(g, z, &f);
 }
 
 /*

@@ -47,12 +47,6 @@ struct sizes {
 	int pitch;			/* bytes of a row of a in shared memory; 0: a does not fit */
 };
 
-/* All warps meet, each at its own place in the code, which __syncthreads() does not allow. */
-W4 void meet(void)
-{
-	ptx_bar_sync(2, THREADS);
-}
-
 /* Keeps x in a register: the compiler would compute it anew in each stage. */
 W4 uint32_t pinned(uint32_t x)
 {
@@ -141,16 +135,22 @@ W4 void fetch_round(const struct cairn_gemm_w4_args &g, const struct sizes &z, s
 		begin_unit(g, z, f, f->unit + z.teams * gridDim.x);
 }
 
+/* Returns the number of rounds of the CTA. */
+W4 int num_rounds(const struct sizes &z)
+{
+	return num_sets(z) * z.rounds;
+}
+
 /*
- * Runs in the warp that fetches. It prepares the mbarriers of the ring by itself, so that the first copies
- * wait for no other warp. b is constant, so none of its copies waits for the preceding kernel.
+ * Runs in the warp that fetches, before all warps meet: prepares the mbarriers of the ring, and starts the
+ * first copies, so that they wait for no other warp. b is constant, so no copy waits for the preceding
+ * kernel.
  */
-W4 void fetch_all(const struct cairn_gemm_w4_args &g, const struct sizes &z)
+W4 void begin_fetching(const struct cairn_gemm_w4_args &g, const struct sizes &z, struct fetch *f)
 {
 	const uint32_t smem = ptx_smem(s_mem);
-	const int rounds = num_sets(z) * z.rounds;
-	struct fetch f = { .slot = { smem, 0, 1 } };
 
+	f->slot = { smem, 0, 1 };
 	if (threadIdx.x % 32 == 0) {
 		for (int i = 0; i < z.ring; i++) {
 			ptx_mbarrier_init(smem + i * 8, 1);
@@ -160,13 +160,17 @@ W4 void fetch_all(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 	}
 	__syncwarp();
 	ptx_fence_proxy_async_shared_cta();
-	begin_unit(g, z, &f, unit_of(blockIdx.x, threadIdx.x % 32));
-	for (int i = 0; i < z.ring && i < rounds; i++)
-		fetch_round(g, z, &f);
-	meet();
-	for (int i = z.ring; i < rounds; i++) {
-		ptx_mbarrier_wait(empty_of(f.slot), f.slot.parity);
-		fetch_round(g, z, &f);
+	begin_unit(g, z, f, unit_of(blockIdx.x, threadIdx.x % 32));
+	for (int i = 0; i < z.ring && i < num_rounds(z); i++)
+		fetch_round(g, z, f);
+}
+
+/* Runs in the warp that fetches, when all warps have met. */
+W4 void fetch_others(const struct cairn_gemm_w4_args &g, const struct sizes &z, struct fetch *f)
+{
+	for (int i = z.ring; i < num_rounds(z); i++) {
+		ptx_mbarrier_wait(empty_of(f->slot), f->slot.parity);
+		fetch_round(g, z, f);
 	}
 }
 
@@ -194,19 +198,22 @@ W4 uint32_t buffer_full(int team, int buf)
 	return ptx_smem(s_mem) + (2 * MAX_RING + team * 2 * BUFFERS + buf) * 8;
 }
 
-/* Runs in the last warp: adds up and writes all units. It prepares the mbarriers of the buffers. */
+/* Runs in the last warp, before all warps meet: prepares the mbarriers of the buffers. */
+W4 void init_buffers(const struct sizes &z)
+{
+	if (threadIdx.x % 32)
+		return;
+	for (int i = 0; i < z.teams * 2 * BUFFERS; i++)
+		ptx_mbarrier_init(buffer_full(0, i), (i / BUFFERS % 2 ? 1 : z.team) * ELECTED_LANES);
+	ptx_fence_mbarrier_init_release_cluster();
+}
+
+/* Runs in the last warp: adds up and writes all units. */
 W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 {
 	const float *s_sum = (const float *)(s_mem + SUMS_AT);
 	const int sets = num_sets(z);
 
-	if (threadIdx.x % 32 == 0) {
-		for (int i = 0; i < z.teams * 2 * BUFFERS; i++)
-			ptx_mbarrier_init(buffer_full(0, i),
-					  (i / BUFFERS % 2 ? 1 : z.team) * ELECTED_LANES);
-		ptx_fence_mbarrier_init_release_cluster();
-	}
-	meet();
 	ptx_griddepcontrol_wait();
 	for (int nth = 0, set = blockIdx.x; nth < sets; nth++, set += z.teams * gridDim.x) {
 		const int buf = nth % BUFFERS, parity = nth / BUFFERS & 1;
