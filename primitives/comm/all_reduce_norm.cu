@@ -13,8 +13,8 @@
  * then every thread scales and stores its units.
  *
  * Two-shot, row i belongs to rank i mod ranks, which alone gets the others' units. It sends the rounded sum,
- * residual included, to all, and they only norm it. A rank then sends 2 (n - 1) / n of the bytes and not n - 1
- * times as many. No waits can close a circle: a row's sum waits for units that were sent when earlier rows
+ * residual included, to all, and they only norm it. A rank then sends 2 (n - 1) / n of the bytes and not
+ * n - 1 times as many. No waits can close a circle: a row's sum waits for units that were sent when earlier rows
  * had been handled, and other ranks wait for the sum. If a wait for units fails, the sum is not sent. A
  * sender's mailbox has units in its first half and sums in its second. Both ways give the same bits.
  *
@@ -141,8 +141,8 @@ ROW void send_sum(const struct reduce_args &a, int row, int w, uint32_t number, 
 }
 
 /*
- * Adds the units of all ranks for a word, in rank order. at: the word's place in mailboxes; w < 0: there is no
- * word. mine: this rank's units. Returns whether all have come.
+ * Adds the units of all ranks for a word, in rank order. at: the word's place in mailboxes; w < 0: there is
+ * no word. mine: this rank's units. Returns whether all have come.
  */
 template <int dtype>
 ROW bool sum_ranks(const struct reduce_args &a, uint32_t at, int w, uint32_t number, const uint32_t *mine,
