@@ -148,10 +148,24 @@ struct cairn_stream_now {
 	uint64_t turn, unused;		/* of waits */
 };
 
+/*
+ * A ticket lock among streams of one device, in its memory, zeros at first: a wait takes it, a later put of
+ * the same stream gives it up, and streams get it in the order of their requests. What runs in between has
+ * the device for itself, but for streams that do not take the lock. No wait for a peer should lie in between.
+ *
+ * On a GPU it counts only where calls are captured, as a whole pass is in a graph. Otherwise the host is
+ * needed between a wait and the put, and it may wait itself for what waits for the lock: for example, a
+ * kernel is loaded at its first launch, when no other one runs.
+ */
+struct cairn_stream_lock {
+	uint64_t next, serving;		/* tickets */
+};
+
 struct cairn_stream_put {
 	const struct cairn_stream_now *now;	/* NULL: value and rows are as they are here */
 	const struct cairn_remote *remote;	/* NULL if there are no rows */
 	struct cairn_stream_rows part[CAIRN_STREAM_PARTS];
+	struct cairn_stream_lock *unlock;	/* given up when the put is reached; NULL: none */
 	uint64_t value, word;
 	uint32_t slot;				/* < num_slots */
 };
@@ -159,12 +173,14 @@ struct cairn_stream_put {
 /*
  * A wait in the order of a stream, for a signal of the peer, and for another stream of this end. Streams take
  * turns by words of the device's memory: when the wait is reached, it sets *ended to its turn, which says
- * that all before it in its stream is done; and it ends when *order is at least the turn before its own.
+ * that all before it in its stream is done; and it ends when *order is at least the turn before its own, the
+ * signal has come and it has the lock. timeout_ms holds for each of the three.
  */
 struct cairn_stream_wait {
 	const struct cairn_stream_now *now;	/* NULL: ended and order must be NULL, too */
 	uint64_t value;
 	uint64_t *ended, *order;		/* NULL: none */
+	struct cairn_stream_lock *lock;		/* NULL: none */
 	uint32_t slot;				/* CAIRN_NO_SIGNAL: waits for no signal */
 	uint32_t timeout_ms;
 };

@@ -54,6 +54,15 @@ static int check(struct cairn_channel *c, const struct cairn_stream_put *p)
 
 #ifdef CONFIG_CUDA
 
+/* Sets *in_graph to the lock, or to NULL if calls on this stream are not captured (transport.h). */
+static int find_lock(struct cairn_stream_lock *lock, void *stream, struct cairn_stream_lock **in_graph)
+{
+	const int captured = lock ? transport_stream_captured(stream) : 0;
+
+	*in_graph = captured > 0 ? lock : NULL;
+	return captured < 0 ? captured : 0;
+}
+
 /* Fills in the channel's arguments, which are asked for once for each connection. */
 static int for_kernels(struct cairn_channel *c)
 {
@@ -87,6 +96,7 @@ static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p
 	struct cairn_device_region remote = { 0 };
 
 	CAIRN_TRY(for_kernels(c));
+	CAIRN_TRY(find_lock(p->unlock, stream, &a.lock));
 	if (p->remote)
 		CAIRN_TRY(transport_remote_device(p->remote, &remote));
 	a.c = c->device;
@@ -104,6 +114,7 @@ static int enqueue_wait(struct cairn_channel *c, const struct cairn_stream_wait 
 	};
 
 	CAIRN_TRY(for_kernels(c));
+	CAIRN_TRY(find_lock(w->lock, stream, &a.lock));
 	a.c = c->device;
 	return transport_stream_launch_wait(&a, stream);
 }
@@ -227,6 +238,8 @@ static int put_at_once(struct cairn_channel *c, const struct cairn_stream_put *p
 	};
 	uint64_t bytes = 0, at = 0;
 
+	if (p->unlock)
+		__atomic_fetch_add(&p->unlock->serving, 1, __ATOMIC_RELEASE);
 	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
 		bytes += rows_now(p, i) * p->part[i].bytes;
 	if (bytes)
@@ -255,6 +268,23 @@ static int take_turn(struct cairn_channel *c, const struct cairn_stream_wait *w)
 	return 0;
 }
 
+static int take_lock(struct cairn_channel *c, const struct cairn_stream_wait *w)
+{
+	const uint64_t end = transport_now() + w->timeout_ms * 1000000ull;
+	uint64_t ticket;
+
+	if (!w->lock)
+		return 0;
+	ticket = __atomic_fetch_add(&w->lock->next, 1, __ATOMIC_RELAXED);
+	while (__atomic_load_n(&w->lock->serving, __ATOMIC_ACQUIRE) != ticket) {
+		CAIRN_TRY(transport_error(c));
+		if (transport_now() > end)
+			return -ETIMEDOUT;
+		sched_yield();
+	}
+	return 0;
+}
+
 static int wait_at_once(struct cairn_channel *c, const struct cairn_stream_wait *w)
 {
 	const uint64_t value = w->value + (w->now ? w->now->number : 0);
@@ -262,6 +292,8 @@ static int wait_at_once(struct cairn_channel *c, const struct cairn_stream_wait 
 
 	if (!ret && w->slot != CAIRN_NO_SIGNAL)
 		ret = transport_wait(c, w->slot, value, w->timeout_ms, NULL);
+	if (!ret)
+		ret = take_lock(c, w);
 	if (ret == -ETIMEDOUT)		/* what follows the wait must not run */
 		transport_fail(c, ETIMEDOUT, "waited %u ms for slot %u", w->timeout_ms, w->slot);
 	return ret;

@@ -2,12 +2,12 @@
 /*
  * transport_stream.cu - puts and waits that are nodes of a stream (transport_stream.h)
  *
- * put    All CTAs copy units of both blocks, strided over the grid, from this GPU's memory into the peer's.
- *        Each CTA arrives at the slot's counter; the last one resets it and sets the signal, as
- *        transport_put() does. A put does nothing once the channel's state is set.
- * wait   One thread says that its stream has come so far, polls the word of the stream before it, and then
- *        the slot (transport_wait). If a wait fails, it sets the channel's state, so that later puts and
- *        waits end at once, and leaves error number and slot in host memory.
+ * put    One thread gives up the lock. All CTAs copy units of both blocks, strided over the grid, from this
+ *        GPU's memory into the peer's. Each CTA arrives at the slot's counter; the last one resets it and
+ *        sets the signal, as transport_put() does. A put does nothing once the channel's state is set.
+ * wait   One thread says that its stream has come so far, polls the word of the stream before it, then the
+ *        slot (transport_wait), and takes the lock. If a wait fails, it sets the channel's state, so that
+ *        later puts and waits end at once, and leaves error number and slot in host memory.
  *
  * Numbers that differ between two replays of a graph come from global memory (struct cairn_stream_now).
  *
@@ -59,6 +59,11 @@ transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args
 {
 	const uint32_t most = a.now ? (uint32_t)a.now->rows : ~0u;
 
+	if (a.lock && blockIdx.x == 0 && threadIdx.x == 0) {
+		/* what the lock was taken for ended before this kernel began */
+		transport_fence_release_sys();
+		*(volatile uint64_t *)&a.lock->serving = a.lock->serving + 1;
+	}
 	/* the peer may have closed its end, and freed the memory */
 	if (__syncthreads_or(transport_ld_relaxed_sys_u64(a.c.state) != 0))
 		return;
@@ -84,12 +89,12 @@ transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args
 	transport_st_relaxed_sys_b128(&a.c.theirs[a.slot], a.value + (a.now ? a.now->number : 0), a.word);
 }
 
-/* Waits until the stream of the turn before has come as far as this one. Returns an error number. */
-TRANSPORT_FN int await_order(const struct transport_stream_args &a)
+/* Waits until a word of this device is at least `value`. Returns an error number. */
+TRANSPORT_FN int await_word(const struct transport_stream_args &a, const uint64_t *word, uint64_t value)
 {
-	const uint64_t begin = ptx_globaltimer(), turn = a.now->turn;
+	const uint64_t begin = ptx_globaltimer();
 
-	while (transport_ld_acquire_sys_u64(a.order) + 1 < turn) {
+	while (transport_ld_acquire_sys_u64(word) < value) {
 		const uint64_t error = transport_ld_relaxed_sys_u64(a.c.state);
 
 		if (error)
@@ -111,9 +116,11 @@ __global__ void transport_stream_wait_kernel(const __grid_constant__ struct tran
 		*(volatile uint64_t *)a.ended = a.now->turn;
 	}
 	if (a.order)
-		error = await_order(a);
+		error = await_word(a, a.order, a.now->turn - 1);
 	if (!error && a.slot != CAIRN_NO_SIGNAL)
 		error = transport_wait(&a.c, a.slot, a.value + number, a.timeout_ns, &s);
+	if (!error && a.lock)
+		error = await_word(a, &a.lock->serving, transport_add_relaxed_gpu(&a.lock->next));
 	if (!error)
 		return;
 	atomicCAS((unsigned long long *)a.c.state, 0ull, (unsigned long long)error);
@@ -152,6 +159,14 @@ extern "C" int transport_stream_sum(int gpu, const void *addr, uint64_t bytes, u
 	CAIRN_TRY(cairn_launch((const void *)transport_sum_kernel, &launch, params));
 	CAIRN_CUDA(cudaStreamSynchronize(cudaStreamPerThread));
 	return 0;
+}
+
+extern "C" int transport_stream_captured(void *stream)
+{
+	cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
+
+	CAIRN_CUDA(cudaStreamIsCapturing((cudaStream_t)stream, &status));
+	return status == cudaStreamCaptureStatusActive;
 }
 
 extern "C" int transport_stream_load(void)

@@ -17,6 +17,7 @@ struct transport_stream_args {
 	struct transport_stream_part part[CAIRN_STREAM_PARTS];
 	const struct cairn_stream_now *now;
 	uint64_t *ended, *order;	/* of a wait */
+	struct cairn_stream_lock *lock;	/* that a wait takes, or a put gives up */
 	uint64_t value, word, timeout_ns;
 	uint32_t slot;
 };
@@ -52,6 +53,7 @@ int transport_stream_sum(int gpu, const void *addr, uint64_t bytes, uint64_t key
 /* Loads the kernels on the current device: one that is loaded at its first launch may wait for running ones,
  * which may be waits. */
 int transport_stream_load(void);
+int transport_stream_captured(void *stream);	/* whether calls are captured in a graph */
 int transport_stream_launch_put(const struct transport_stream_args *a, void *stream);
 int transport_stream_launch_wait(const struct transport_stream_args *a, void *stream);
 

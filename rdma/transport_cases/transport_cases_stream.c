@@ -302,6 +302,111 @@ static void stream_replays(struct end *e)
 	end_stream(e, stream);
 }
 
+/* Takes a lock, gives it up with a signal, or does both for two rounds. */
+enum locked_what { LOCKED_TAKE, LOCKED_GIVE, LOCKED_TWICE };
+struct locked {
+	struct end *e;
+	struct cairn_stream_lock *lock;
+	uint32_t timeout_ms;
+};
+
+static int enqueue_locked(const struct locked *l, enum locked_what what, void *stream)
+{
+	const struct cairn_transport_table *table = l->e->table;
+	const struct cairn_stream_wait take = {
+		.lock = l->lock, .slot = CAIRN_NO_SIGNAL, .timeout_ms = l->timeout_ms,
+	};
+
+	for (uint64_t i = 1; i <= (what == LOCKED_TWICE ? 2 : 1); i++) {
+		const struct cairn_stream_put give = {
+			.unlock = l->lock, .value = i, .slot = what == LOCKED_TWICE ? 2 : 3,
+		};
+
+		if (what != LOCKED_GIVE)
+			CAIRN_TRY(table->stream_wait(l->e->c[0], &take, stream));
+		if (what != LOCKED_TAKE)
+			CAIRN_TRY(table->stream_put(l->e->c[0], &give, stream));
+	}
+	return 0;
+}
+
+/* As enqueue_locked(); on a GPU, as a graph. */
+static int run_locked(const struct locked *l, enum locked_what what, void *stream)
+{
+#ifdef CONFIG_CUDA
+	cudaGraphExec_t graph;
+	cudaGraph_t g;
+	int ret;
+
+	if (stream) {
+		if (cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal))
+			return -EIO;
+		ret = enqueue_locked(l, what, stream);
+		if (cudaStreamEndCapture(stream, &g) || ret || cudaGraphInstantiate(&graph, g, 0))
+			return -EIO;
+		ret = cudaGraphLaunch(graph, stream) ? -EIO : 0;
+		cudaGraphExecDestroy(graph);	/* when it has ended */
+		cudaGraphDestroy(g);
+		return ret;
+	}
+#endif
+	return enqueue_locked(l, what, stream);
+}
+
+/*
+ * While a lock is taken, another stream waits for it: the peer gets its signals only after the lock is given
+ * up. Without a GPU, calls act at once, so the other stream comes afterwards. A lock that nobody gives up is
+ * a time-out.
+ */
+static void stream_locks(struct end *e)
+{
+	struct cairn_stream_lock at = { 0 };
+	struct locked l = { e, NULL, e->plan->wait_ms };
+	struct cairn_signal s;
+	void *stream, *other = NULL;
+	int ret;
+
+	if (!begin(e, HALF, &stream))
+		return;
+#ifdef CONFIG_CUDA
+	if (stream && !WANT(e, cudaStreamCreateWithFlags((cudaStream_t *)&other, cudaStreamNonBlocking) ==
+			       cudaSuccess))
+		return;
+#endif
+	l.lock = (void *)e->buf;
+	end_write(e, 0, &at, sizeof(at));
+	NEED(e, !end_barrier(e));
+	WANT(e, !run_locked(&l, LOCKED_TAKE, stream));
+	settle(e, stream);
+	if (other) {
+		WANT(e, !enqueue_locked(&l, LOCKED_TAKE, other));	/* not captured: does not count */
+		settle(e, other);
+		WANT(e, !run_locked(&l, LOCKED_TWICE, other));
+		WANT(e, e->table->wait(e->c[0], 2, 1, 50, &s) == -ETIMEDOUT);
+		NEED(e, !end_barrier(e));
+	}
+	WANT(e, !run_locked(&l, LOCKED_GIVE, stream));
+	if (!other)
+		WANT(e, !run_locked(&l, LOCKED_TWICE, stream));
+	WANT(e, !e->table->wait(e->c[0], 2, 2, e->plan->wait_ms, &s));
+	settle(e, stream);
+	settle(e, other);
+	end_read(e, 0, &at, sizeof(at));
+	WANT(e, at.next == 3 && at.serving == 3);
+	WANT(e, !e->table->stream_error(e->c[0]));
+	NEED(e, !end_barrier(e));
+	WANT(e, !run_locked(&l, LOCKED_TAKE, stream));
+	l.timeout_ms = 30;
+	ret = run_locked(&l, LOCKED_TAKE, stream);
+	settle(e, stream);
+	WANT(e, !ret || ret == -ETIMEDOUT);
+	WANT(e, e->table->stream_error(e->c[0]) == -ETIMEDOUT);
+	if (other)
+		end_stream(e, other);
+	end_stream(e, stream);
+	NEED(e, !end_barrier(e));
+}
+
 /* A wait ends with its time-out, and later puts fail; bad arguments are refused before. */
 static void stream_time_out(struct end *e)
 {
@@ -367,6 +472,6 @@ static void stream_stops(struct end *e)
 
 const struct end_case transport_stream_cases[] = {
 	{ "stream_rows", stream_rows }, { "stream_chain", stream_chain },
-	{ "stream_replays", stream_replays },
+	{ "stream_replays", stream_replays }, { "stream_locks", stream_locks },
 	{ "stream_time_out", stream_time_out }, { "stream_stops", stream_stops }, { NULL, NULL },
 };

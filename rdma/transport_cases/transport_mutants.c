@@ -363,43 +363,67 @@ static int turn_not_awaited(struct cairn_channel *c, const struct cairn_stream_w
 	return RIGHT->stream_wait(c, &w, stream);
 }
 
+static int lock_not_taken(struct cairn_channel *c, const struct cairn_stream_wait *wait, void *stream)
+{
+	struct cairn_stream_wait w = *wait;
+
+	w.lock = NULL;
+	return RIGHT->stream_wait(c, &w, stream);
+}
+
+static int lock_kept(struct cairn_channel *c, const struct cairn_stream_put *put, void *stream)
+{
+	struct cairn_stream_put p = *put;
+
+	p.unlock = NULL;
+	return RIGHT->stream_put(c, &p, stream);
+}
+
 static const struct {
 	const char *name, *what;
+	const char *by;			/* the case that must catch it; NULL: any */
 	struct cairn_transport_table with;
 } mutants[] = {
-	{ "rows_of_capture", "all rows of a replayed put are put", { .stream_put = rows_of_capture } },
-	{ "number_of_capture", "a replayed put has its first number", { .stream_put = number_of_capture } },
-	{ "turn_unsaid", "a wait does not say its turn", { .stream_wait = turn_unsaid } },
-	{ "turn_not_awaited", "a wait does not wait for the turn before",
+	{ "rows_of_capture", "all rows of a replayed put are put", "stream_replays",
+	  { .stream_put = rows_of_capture } },
+	{ "number_of_capture", "a replayed put has its first number", "stream_replays",
+	  { .stream_put = number_of_capture } },
+	{ "turn_unsaid", "a wait does not say its turn", "stream_replays", { .stream_wait = turn_unsaid } },
+	{ "turn_not_awaited", "a wait does not wait for the turn before", "stream_replays",
 	  { .stream_wait = turn_not_awaited } },
-	{ "signal_first", "signal before payload", { .put = signal_first } },
-	{ "last_byte_lost", "the last byte is not sent", { .put = last_byte_lost } },
-	{ "one_byte_more", "one byte too many is sent", { .put = one_byte_more } },
-	{ "one_byte_off", "remote offset off by one", { .put = one_byte_off } },
-	{ "source_off", "large payloads are read 16 bytes too early", { .put = source_off } },
-	{ "value_high", "signal value one too high", { .put = value_high } },
-	{ "value_low", "signal value one too low", { .put = value_low } },
-	{ "value_32_bits", "signal value truncated to 32 bits", { .put = value_32_bits } },
-	{ "word_lost", "the word is zero", { .put = word_lost } },
-	{ "slot_zero", "all signals go to slot 0", { .put = slot_zero } },
-	{ "one_in_100_lost", "every hundredth payload is lost", { .put = one_in_100_lost } },
-	{ "no_signal_alone", "a put of zero bytes does nothing", { .put = no_signal_alone } },
-	{ "no_bounds_check", "remote bounds are not checked at this end", { .put = no_bounds_check } },
-	{ "wrong_channel", "the second channel's puts use the first channel", { .put = wrong_channel } },
-	{ "put_swallows", "put does not report errors", { .put = put_swallows, .flush = flush_swallows } },
-	{ "flush_early", "flush does not wait", { .flush = flush_early } },
-	{ "flush_swallows", "flush does not report errors", { .flush = flush_swallows } },
-	{ "error_none", "channel_error never reports an error", { .channel_error = error_none } },
-	{ "wait_early", "wait ends one value early", { .wait = wait_early } },
-	{ "wait_returns_late", "short time-outs last much too long", { .wait = wait_returns_late } },
-	{ "wait_gives_up", "wait ends at half its time-out", { .wait = wait_gives_up } },
-	{ "wait_equal", "wait requires exactly the value", { .wait = wait_equal } },
-	{ "wait_unsigned", "values are compared without wrap", { .wait = wait_unsigned } },
-	{ "gone_is_late", "a peer's death is reported as a time-out", { .wait = gone_is_late } },
-	{ "reset_stale", "signals from before a reset count after it", { .wait = reset_stale,
+	{ "lock_not_taken", "a wait does not take its lock", "stream_locks",
+	  { .stream_wait = lock_not_taken } },
+	{ "lock_kept", "a put does not give up its lock", "stream_locks", { .stream_put = lock_kept } },
+	{ "signal_first", "signal before payload", NULL, { .put = signal_first } },
+	{ "last_byte_lost", "the last byte is not sent", NULL, { .put = last_byte_lost } },
+	{ "one_byte_more", "one byte too many is sent", NULL, { .put = one_byte_more } },
+	{ "one_byte_off", "remote offset off by one", NULL, { .put = one_byte_off } },
+	{ "source_off", "large payloads are read 16 bytes too early", NULL, { .put = source_off } },
+	{ "value_high", "signal value one too high", NULL, { .put = value_high } },
+	{ "value_low", "signal value one too low", NULL, { .put = value_low } },
+	{ "value_32_bits", "signal value truncated to 32 bits", NULL, { .put = value_32_bits } },
+	{ "word_lost", "the word is zero", NULL, { .put = word_lost } },
+	{ "slot_zero", "all signals go to slot 0", NULL, { .put = slot_zero } },
+	{ "one_in_100_lost", "every hundredth payload is lost", NULL, { .put = one_in_100_lost } },
+	{ "no_signal_alone", "a put of zero bytes does nothing", NULL, { .put = no_signal_alone } },
+	{ "no_bounds_check", "remote bounds are not checked at this end", NULL, { .put = no_bounds_check } },
+	{ "wrong_channel", "the second channel's puts use the first channel", NULL,
+	  { .put = wrong_channel } },
+	{ "put_swallows", "put does not report errors", NULL,
+	  { .put = put_swallows, .flush = flush_swallows } },
+	{ "flush_early", "flush does not wait", NULL, { .flush = flush_early } },
+	{ "flush_swallows", "flush does not report errors", NULL, { .flush = flush_swallows } },
+	{ "error_none", "channel_error never reports an error", NULL, { .channel_error = error_none } },
+	{ "wait_early", "wait ends one value early", NULL, { .wait = wait_early } },
+	{ "wait_returns_late", "short time-outs last much too long", NULL, { .wait = wait_returns_late } },
+	{ "wait_gives_up", "wait ends at half its time-out", NULL, { .wait = wait_gives_up } },
+	{ "wait_equal", "wait requires exactly the value", NULL, { .wait = wait_equal } },
+	{ "wait_unsigned", "values are compared without wrap", NULL, { .wait = wait_unsigned } },
+	{ "gone_is_late", "a peer's death is reported as a time-out", NULL, { .wait = gone_is_late } },
+	{ "reset_stale", "signals from before a reset count after it", NULL, { .wait = reset_stale,
 	.channel_create = forget } },
-	{ "reset_keeps_error", "an error outlives the reset", { .channel_reset = reset_keeps_error } },
-	{ "import_unchecked", "damaged keys are accepted", { .remote_import = import_unchecked } },
+	{ "reset_keeps_error", "an error outlives the reset", NULL, { .channel_reset = reset_keeps_error } },
+	{ "import_unchecked", "damaged keys are accepted", NULL, { .remote_import = import_unchecked } },
 };
 
 const struct cairn_transport_table *transport_mutant(const struct cairn_transport_table *right, int i,
@@ -425,6 +449,6 @@ const struct cairn_transport_table *transport_mutant(const struct cairn_transpor
 	REPLACE(stream_put);
 	REPLACE(stream_wait);
 	*what = mutants[i].what;
-	*by = mutants[i].with.stream_put || mutants[i].with.stream_wait ? "stream_replays" : NULL;
+	*by = mutants[i].by;
 	return &table;
 }

@@ -76,6 +76,7 @@ struct cairn_attn_epoch {
 	/* by_stream: plans that have begun; [num_layers] on the device: the last one whose keys are stored */
 	uint64_t num_begun;
 	uint64_t *stored;		/* NULL with one lane */
+	struct cairn_stream_lock *lock;	/* behind `stored`: one lane attends at a time */
 	int no_graphs;
 	struct attn_source sources[CAIRN_MAX_LANES];
 	int32_t num_sources;

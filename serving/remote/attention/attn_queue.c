@@ -7,7 +7,9 @@
  * When a plan comes, all its layers are enqueued at once. Each is behind a wait for the signal of its
  * queries, so the hosts take no part between two GPUs. Lanes have streams of their own: in each layer, a plan
  * waits until the plan before it has stored its keys, so that plans are carried out in their order, layer by
- * layer, as by a worker that takes turns. Words on the device, one for each layer, say which plan has.
+ * layer, as by a worker that takes turns. Words on the device, one for each layer, say which plan has. Lanes
+ * attend one at a time, in the order in which their queries come. If two shared the GPU, both would get their
+ * results late, and together; then both would compute, and then wait together again.
  *
  * What operations read of a plan is packed into one block of pinned memory and copied to the device, in the
  * order of the stream. The block is written again when that copy is done.
@@ -56,13 +58,14 @@ static size_t most_bytes(const struct cairn_control_assign *a)
 static int create_words(struct cairn_attn_epoch *e)
 {
 	const struct cairn_impl *impl = e->model.impl;
-	const size_t bytes = (size_t)e->a.num_layers * sizeof(*e->stored);
+	const size_t words = (size_t)e->a.num_layers, bytes = words * sizeof(*e->stored) + sizeof(*e->lock);
 	void *p;
 
 	if (e->num_lanes == 1 || e->stored)
 		return 0;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, bytes));
 	e->stored = p;
+	e->lock = (struct cairn_stream_lock *)(void *)(e->stored + words);
 	return CAIRN_TABLE(impl, mem_set, e->stored, 0, bytes, e->stream);
 }
 
@@ -102,6 +105,7 @@ void attn_queue_destroy(struct cairn_attn_epoch *e, struct attn_lane *l)
 	if (e->stored)
 		impl->mem_free(e->stored);
 	e->stored = NULL;
+	e->lock = NULL;
 	if (l->packed.copied)
 		impl->event_destroy(l->packed.copied);
 	if (l->packed.host)

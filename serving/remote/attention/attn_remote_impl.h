@@ -67,11 +67,13 @@ struct cairn_attn_remote {
 	size_t element;
 	/*
 	 * In the order of streams (attn_remote_stream.c): results of all lanes; log-sum-exps of rows that see
-	 * no key, [max_rows, heads]; the thread that stops waits when a worker is lost.
+	 * no key, [max_rows, heads]; the lock of the lane that computes, NULL with one lane; the thread that
+	 * stops waits when a worker is lost.
 	 */
 	int by_stream;
 	char *results;
 	float *empty;
+	struct cairn_stream_lock *lock;
 	struct cairn_region *results_region;
 	pthread_t watch;
 	int has_watch;

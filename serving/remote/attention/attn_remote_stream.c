@@ -12,6 +12,10 @@
  * number of the pass and its rows without padding from a block on the device, which number() fills in before
  * the pass. It is free when a pass begins, because finish() has waited for the one before.
  *
+ * With lanes, one computes at a time, in the order in which their results come: from a result to the next Q,
+ * a pass has a lock. If two shared the GPU, both would send their queries late, and together (attn_queue.c).
+ * K and V come behind it: their small product and the puts do not fill the GPU.
+ *
  * Activations may change behind the put in the stream. The buffer of results is free for layer l + 1 when a
  * worker has Q(l + 1), which comes behind the merge of layer l.
  *
@@ -49,6 +53,8 @@ static int send_q(void *ctx, const struct cairn_attn_rows *rows, void *stream)
 		const struct cairn_stream_put put = {
 			.now = l->now, .remote = p->to_q, .slot = CAIRN_SLOT_LANE_Q + (uint32_t)l->index,
 			.value = (uint64_t)rows->layer + 1,
+			/* the slice of layer 0 waits for no result, so it has no lock */
+			.unlock = rows->layer && !i ? r->lock : NULL,
 			.part[0] = {
 				.from = (const char *)rows->q + first * head,
 				.from_stride = (size_t)rows->q_stride * r->element,
@@ -117,15 +123,20 @@ static int receive(void *ctx, int32_t layer, void *o, float *lse, void *stream)
 	const struct cairn_impl *impl = r->m->impl;
 	const size_t rows = (size_t)l->num_rows, heads = (size_t)r->m->config.num_attention_heads;
 	const size_t row = (size_t)r->m->dims[CAIRN_D_ATTN] * r->element;
-	const struct cairn_stream_wait wait = {
+	const uint32_t slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index;
+	struct cairn_stream_wait wait = {
 		.now = l->now, .value = (uint64_t)layer + 1, .timeout_ms = CAIRN_EPOCH_STREAM_MS,
-		.slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
+		.slot = FAULT(RESULT_UNAWAITED) ? CAIRN_NO_SIGNAL : slot,
 	};
 
 	if (layer != l->layer || !lse != !l->link.previous)
 		return cairn_error(EINVAL, "attn_remote: layer %d received, layer %d sent", layer, l->layer);
-	for (int32_t i = 0; i < r->num_peers && !FAULT(RESULT_UNAWAITED); i++)
+	for (int32_t i = 0; i < r->num_peers; i++) {
+		/* no Q follows the last layer's result */
+		if (i == r->num_peers - 1 && layer + 1 < r->m->config.num_hidden_layers)
+			wait.lock = r->lock;
 		CAIRN_TRY(attn_remote_blame(r, i, r->table->stream_wait(r->peers[i].c, &wait, stream)));
+	}
 	if (o == l->results)
 		return 0;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_copy, o, l->results, rows * row, CAIRN_COPY_ON_DEVICE, stream));
@@ -235,6 +246,11 @@ int attn_stream_create(struct cairn_attn_remote *r)
 	r->results = p;
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, num * sizeof(float)));
 	r->empty = p;
+	/* without a device, one thread computes for all lanes */
+	if (r->limits.lanes > 1 && r->table->features & CAIRN_TRANSPORT_DEVICE_PUT) {
+		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, sizeof(*r->lock)));
+		r->lock = p;
+	}
 	for (int32_t i = 0; i < r->limits.lanes; i++) {
 		struct remote_lane *l = &r->lanes[i];
 
@@ -273,6 +289,8 @@ void attn_stream_destroy(struct cairn_attn_remote *r)
 		r->m->impl->mem_free(r->results);
 	if (r->empty)
 		r->m->impl->mem_free(r->empty);
+	if (r->lock)
+		r->m->impl->mem_free(r->lock);
 	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++) {
 		if (r->lanes[i].now)
 			r->m->impl->mem_free(r->lanes[i].now);
@@ -283,6 +301,23 @@ void attn_stream_destroy(struct cairn_attn_remote *r)
 
 /* ---- of an epoch ---- */
 
+/* A pass of the epoch before may have been stopped with the lock. */
+static int free_lock(const struct cairn_attn_remote *r)
+{
+	const struct cairn_impl *impl = r->m->impl;
+	void *stream;
+	int ret;
+
+	if (!r->lock)
+		return 0;
+	CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &stream));
+	ret = CAIRN_TABLE(impl, mem_set, r->lock, 0, sizeof(*r->lock), stream);
+	if (!ret)
+		ret = CAIRN_TABLE(impl, stream_sync, stream);
+	impl->stream_destroy(stream);
+	return ret;
+}
+
 int attn_stream_begin(struct cairn_attn_remote *r)
 {
 	const int kind = r->table->features & CAIRN_TRANSPORT_DEVICE_PUT ? CAIRN_MEMORY_DEVICE :
@@ -290,6 +325,7 @@ int attn_stream_begin(struct cairn_attn_remote *r)
 
 	if (!r->by_stream)
 		return 0;
+	CAIRN_TRY(free_lock(r));
 	return r->table->region_register(r->t, r->results, (size_t)r->limits.lanes *
 					 cairn_share_results(&r->peers[0].a).bytes, kind, &r->results_region);
 }

@@ -48,12 +48,11 @@ static int await_part(struct attn_source *s, const struct attn_lane *l, uint32_t
 
 	if (!e->by_stream)
 		return slot == CAIRN_SLOT_KV ? await(s, slot, number, NULL) : 0;
-	if (FAULT(NO_ACQUIRE) && slot == CAIRN_SLOT_Q)
-		return 0;
 	return e->table->stream_wait(s->c, &(struct cairn_stream_wait){
 		.now = l->packed.now, .value = number, .timeout_ms = CAIRN_EPOCH_STREAM_MS,
-		.slot = (slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV : CAIRN_SLOT_LANE_Q) +
-			(uint32_t)l->index,
+		.lock = slot == CAIRN_SLOT_KV ? NULL : e->lock,
+		.slot = slot == CAIRN_SLOT_KV ? CAIRN_SLOT_LANE_KV + (uint32_t)l->index :
+			FAULT(NO_ACQUIRE) ? CAIRN_NO_SIGNAL : CAIRN_SLOT_LANE_Q + (uint32_t)l->index,
 	}, l->stream);
 }
 
@@ -152,7 +151,8 @@ static int answer_by_stream(const struct attn_source *s, const struct attn_lane 
 	const void *o;
 	const float *lse;
 	struct cairn_stream_put put = {
-		.now = l->packed.now, .remote = s->to, .value = number, .word = (uint64_t)l->is_replayed,
+		.now = l->packed.now, .remote = s->to, .unlock = e->lock, .value = number,
+		.word = (uint64_t)l->is_replayed,
 		.slot = CAIRN_SLOT_LANE_RESULT + (uint32_t)l->index,
 	};
 

@@ -14,8 +14,9 @@
  *	also has the time of a pass that is not split, as a graph, in which one operation attends to all keys.
  *
  *   disagg: lanes_cuda
- *	256 requests, in one batch and in two lanes of 128, as graphs. As in an engine, a lane begins its next
- *	pass when its last one has ended. Tokens per second of the host's clock.
+ *	Two lanes of 128 requests each, as graphs; as in an engine, a lane begins its next pass when its last
+ *	one has ended. Beside them: one lane of 128 requests, one of 256, and a whole engine's passes of 128
+ *	requests on one GPU. Tokens per second of the host's clock.
  */
 #include <errno.h>
 
@@ -27,7 +28,7 @@
 #include "serving/remote/attention/disagg_nvlink_test.h"
 #include "serving/slices/sliced_bench_test.h"
 
-enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANES_BATCH = 256, LANES_PASSES = 20, WARM = 3 };
+enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANE_BATCH = 128, LANES_PASSES = 20, WARM = 3 };
 
 struct side {
 	struct bench x;
@@ -205,11 +206,11 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 	return ret;
 }
 
-/* Sets *rate to the tokens per second of so many lanes, which share LANES_BATCH requests. */
+/* Sets *rate to the tokens per second of so many lanes of `batch` requests each. */
 static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
-			 int32_t lanes, double *rate)
+			 int32_t lanes, int32_t batch, double *rate)
 {
-	const int32_t batch = LANES_BATCH / lanes, warm = WARM * lanes, num = LANES_PASSES * lanes;
+	const int32_t warm = WARM * lanes, num = LANES_PASSES * lanes;
 	const struct cairn_remote_limits limits = limits_of(batch, lanes);
 	struct cairn_attn_remote *r = NULL;
 	int64_t begin = 0;
@@ -232,6 +233,19 @@ static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl,
 	cairn_attn_remote_destroy(r);		/* ends the passes that are under way */
 	for (int32_t i = 0; i < lanes; i++)
 		close_side(&sides[i]);
+	return ret;
+}
+
+/* Sets *rate to the tokens per second of passes that are not split, of `batch` requests. */
+static int measure_whole(const struct cairn_impl *impl, struct cairn_model *m, int32_t batch, double *rate)
+{
+	double us = 0;
+	int ret = open_whole(&sides[0], impl, m, batch);
+
+	if (!ret)
+		ret = time_passes(&sides[0], NULL, &us);
+	close_side(&sides[0]);
+	*rate = batch * 1e6 / us;
 	return ret;
 }
 
@@ -280,15 +294,19 @@ void cairn_measure_lanes_cuda(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct cairn_model *m;
 	struct cairn_lead *lead;
-	double rate[2];
+	double one, all, two, whole;
 
 	if (!begin(t, &impl, &m, &lead))
 		return;
-	if (EXPECT(t, !measure_lanes(lead, &impl, m, 1, &rate[0]) &&
-		   !measure_lanes(lead, &impl, m, 2, &rate[1])))
-		cairn_row(t, "lanes_cuda", "cuda", "\"link\":\"nvlink\",\"requests\":%d,\"keys\":%d,"
-			  "\"tokens_per_s_1\":%.0f,\"tokens_per_s_2\":%.0f,\"two_over_one\":%.2f",
-			  LANES_BATCH, KEYS, rate[0], rate[1], rate[1] / rate[0]);
+	if (EXPECT(t, !measure_whole(&impl, m, LANE_BATCH, &whole) &&
+		   !measure_lanes(lead, &impl, m, 1, LANE_BATCH, &one) &&
+		   !measure_lanes(lead, &impl, m, 1, 2 * LANE_BATCH, &all) &&
+		   !measure_lanes(lead, &impl, m, 2, LANE_BATCH, &two)))
+		cairn_row(t, "lanes_cuda", "cuda", "\"link\":\"nvlink\",\"requests_a_lane\":%d,\"keys\":%d,"
+			  "\"one_lane\":%.0f,\"one_lane_of_all\":%.0f,\"two_lanes\":%.0f,\"whole\":%.0f,"
+			  "\"two_over_one\":%.2f,\"two_over_one_of_all\":%.2f,\"over_two_engines\":%.2f",
+			  LANE_BATCH, KEYS, one, all, two, whole, two / one, two / all,
+			  two / (2 * whole));
 	else
 		cairn_note(t, "%s", cairn_last_error());
 	cairn_lead_destroy(lead);
