@@ -14,8 +14,8 @@
  *
  * Two-shot, row i belongs to rank i mod ranks, which alone gets the others' units. It sends the rounded sum,
  * residual included, to all, and they only norm it. A rank then sends 2 (n - 1) / n of the bytes and not
- * n - 1 times as many. No waits can close a circle: a row's sum waits for units that were sent when earlier rows
- * had been handled, and other ranks wait for the sum. If a wait for units fails, the sum is not sent. A
+ * n - 1 times as many. No waits can close a circle: a row's sum waits for units that were sent when earlier
+ * rows had been handled, and other ranks wait for the sum. If a wait for units fails, the sum is not sent. A
  * sender's mailbox has units in its first half and sums in its second. Both ways give the same bits.
  *
  * How a row is divided depends on dim and dtype alone, so that bits do not depend on the number of rows.
