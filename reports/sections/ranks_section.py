@@ -263,36 +263,39 @@ def simulated(page, rows):
 
 
 def attention_workers(page, rows):
-    layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("two_over_one"))
+    layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     if not layers and not lanes:
         return
     page.sub("Attention on another GPU")
     if layers:
         page.table(
-            "A decoding step whose attention runs on a second GPU, against one on a single GPU.",
-            ["case", "link", ">one GPU, µs", ">two GPUs, µs", ">added for each layer, µs"],
+            "A decoding step whose attention runs on a second GPU, against one on a single GPU: whole, and with the same split.",
+            ["case", "link", ">whole, µs", ">split, µs", ">two GPUs, µs", ">added for each layer, µs"],
             [
                 [
                     r.case,
                     r.get("link", DASH),
+                    f"{r.need('whole_us'):.0f}",
                     f"{r.need('local_us'):.0f}",
                     f"{r.need('remote_us'):.0f}",
-                    f"{r.need('added_layer_us'):+.1f}",
+                    f"{r.need('added_to_whole_layer_us'):+.1f}",
                 ]
                 for r in layers
             ],
         )
     if lanes:
         page.table(
-            "Tokens per second with one and with two batches under way between the GPUs.",
-            ["case", "link", ">one", ">two", ">gain"],
+            "Tokens per second with one and with two batches under way between the GPUs. Two engines are two GPUs without the split.",
+            ["case", "link", ">one batch", ">one of twice the size", ">two batches", ">two over one", ">over two engines"],
             [
                 [
                     r.case,
                     r.get("link", DASH),
-                    f"{r.need('tokens_per_s_1'):,.0f}",
-                    f"{r.need('tokens_per_s_2'):,.0f}",
+                    f"{r.need('one_lane'):,.0f}",
+                    f"{r.need('one_lane_of_all'):,.0f}",
+                    f"{r.need('two_lanes'):,.0f}",
                     f"{r.need('two_over_one'):.2f}×",
+                    f"{r.need('over_two_engines'):.2f}×",
                 ]
                 for r in lanes
             ],

@@ -100,8 +100,9 @@ class Section(TestCase):
             context(1, "", 400), context(4, "_heads", 110), ring(4, 1250), pipeline(1, 1), pipeline(4, 3.4),
             raw("cp_decode", "dsv2lite_b64_16k_n4_whole", ns=9e6, ranks=4), raw("cp_decode", "dsv2lite_b64_16k_n4_pages", ns=6e6, ranks=4),
             raw("simulated_ranks", "llama32_1b_32k_n4_heads", ranks=4, first_ms=80, simulated_ms=72, error_pct=-10),
-            raw("disagg_layer", "llama3_8b_b64_kv1024", link="nvlink", local_us=9900, remote_us=9000, added_layer_us=-27),
-            raw("disagg", "lanes_cuda", link="nvlink", tokens_per_s_1=14000, tokens_per_s_2=13300, two_over_one=0.95),
+            raw("disagg_layer", "llama3_8b_b64_kv1024", link="nvlink", whole_us=8200, local_us=9900, remote_us=9000, added_to_whole_layer_us=25),
+            raw("disagg", "lanes_cuda", link="nvlink", one_lane=14000, one_lane_of_all=15000, two_lanes=13300, two_over_one=0.95,
+                over_two_engines=0.45),
         ])  # fmt: skip
         self.check_html(text)
         for part in (
@@ -114,7 +115,7 @@ class Section(TestCase):
             "80%",  # the ring
             "85%",  # the pipeline
             "1.50×",  # latents
-            "-10.0%", "-27.0", "0.95×",
+            "-10.0%", "+25.0", "0.95×", "0.45×",
         ):  # fmt: skip
             self.has(text, part)
         self.assertNotIn("Other operations", text)
