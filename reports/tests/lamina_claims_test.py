@@ -108,6 +108,17 @@ class Section(TestCase):
         for part in ("2 h100 + 4 h20, 2 lanes", "2 h100, one engine", "none runs", "Nothing in this section was run"):
             self.assertIn(part, text)
 
+    def test_runs_beside_measured_ones(self):
+        name = "run_llama3_8b_lanes{}_b{}_kv1024_x_x"
+        text = page_of([
+            simulated(name.format(2, 128), pass_us=11000, attention_workers=1, lanes=2, requests_a_lane=128),
+            simulated(name.format(1, 32), pass_us=5000, attention_workers=1, lanes=1, requests_a_lane=32),
+            raw("disagg", "lanes_cuda", requests_a_lane=128, one_lane=12000, one_lane_of_all=15000, two_lanes=25600, whole=14000,
+                link="nvlink", two_over_one=2.1, over_two_engines=0.9),
+        ])  # fmt: skip
+        self.assertIn("+10.0%", text)
+        self.assertNotIn("32 requests", text)
+
     def test_without_rows(self):
         self.assertIn("simulation of disaggregated decoding", page_of([]))
 

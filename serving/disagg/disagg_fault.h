@@ -30,6 +30,7 @@ enum cairn_disagg_fault {
 	FAULT_HEADS_DIVIDE,		/* b workers share the heads evenly even if b does not divide them */
 	FAULT_NO_FLOPS,			/* products are never bound by arithmetic */
 	FAULT_NO_LSE,			/* the LSE is not sent */
+	FAULT_APART_FREE,		/* a slice takes no longer if its attention is elsewhere */
 	/* advice */
 	FAULT_PRICE_IGNORED,		/* the best is that of the most tokens per second */
 	FAULT_TP_NEVER,			/* whole engines have one GPU */

@@ -38,7 +38,7 @@ static void shares(struct cairn_test *t)
 
 static void costs(struct cairn_test *t)
 {
-	notice(t, costs_are_closed_forms, FAULT_HEADS_DIVIDE, FAULT_NO_LSE);
+	notice(t, costs_are_closed_forms, FAULT_HEADS_DIVIDE, FAULT_APART_FREE);
 }
 
 static void advice(struct cairn_test *t)

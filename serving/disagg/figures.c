@@ -53,6 +53,28 @@ void cairn_disagg_rotate(int32_t lanes, struct cairn_disagg_rotation *out)
 	out->idle += l.attn.idle;
 }
 
+double cairn_disagg_pass_us(const struct cairn_disagg_system *s, int32_t lanes, int32_t rows, int32_t keys)
+{
+	enum { WARM = 3, PASSES = 20 };
+	struct cairn_lane_times times;
+	struct cairn_lanes l;
+	int64_t begin = 0, end = 0;
+
+	cairn_disagg_times(s, rows, (int64_t)rows * keys, &times);
+	cairn_lanes_init(&l, lanes, 1, s->model->config.num_hidden_layers);
+	for (int32_t i = 0; i < lanes; i++)
+		cairn_lanes_start(&l, i, 0, &times);
+	for (int32_t i = 1; i <= (WARM + PASSES) * lanes; i++) {
+		int32_t lane = cairn_lanes_run(&l);
+
+		end = l.lanes[lane].arrival;
+		if (i == WARM * lanes)
+			begin = end;
+		cairn_lanes_start(&l, lane, end, &times);
+	}
+	return (double)(end - begin) / CAIRN_PS_PER_US / PASSES;
+}
+
 static double over_mean(const double *load, int32_t n)
 {
 	double most = 0, sum = 0;
@@ -131,6 +153,30 @@ static void write_bandwidths(FILE *f, const char *model_name, const struct cairn
 		}
 }
 
+/* The runs that `cairn bench serving.disagg_layer serving.disagg` measures: 1024 keys a request. */
+static void write_runs(FILE *f, const char *model_name, const struct cairn_disagg_model *m,
+		       const struct cairn_disagg_hardware *hw, int32_t x, int32_t y)
+{
+	static const struct { int32_t b, lanes, rows; } runs[] = {
+		{ 0, 1, 64 }, { 0, 1, 128 }, { 1, 1, 64 }, { 1, 1, 128 }, { 1, 1, 256 }, { 1, 2, 128 },
+	};
+
+	for (int32_t i = 0; i < 6; i++) {
+		struct cairn_disagg_system s = {
+			m, &hw->gpus[x], &hw->gpus[y], hw->link, 1, 1, runs[i].b,
+		};
+
+		begin(f, "run");
+		fprintf(f, "_%s_%s%d_b%d_kv1024_%s_%s\"", model_name, runs[i].b ? "lanes" : "whole",
+			runs[i].lanes, runs[i].rows, hw->gpus[x].name, hw->gpus[y].name);
+		write_gpus(f, &hw->gpus[x], &hw->gpus[y]);
+		fprintf(f, ",\"attention_workers\":%d,\"lanes\":%d,\"requests_a_lane\":%d", runs[i].b,
+			runs[i].lanes, runs[i].rows);
+		write_number(f, "pass_us", cairn_disagg_pass_us(&s, runs[i].lanes, runs[i].rows, 1024));
+		fprintf(f, "}\n");
+	}
+}
+
 void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *model_name,
 				const struct cairn_trace *trace, const struct cairn_disagg_model *m,
 				const struct cairn_disagg_hardware *hw,
@@ -141,8 +187,10 @@ void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *mod
 
 	for (int32_t x = 0; x < hw->num_gpus; x++)
 		for (int32_t y = 0; y < hw->num_gpus; y++)
-			if (cairn_disagg_allows(limits, &hw->gpus[x], &hw->gpus[y]))
+			if (cairn_disagg_allows(limits, &hw->gpus[x], &hw->gpus[y])) {
 				write_bandwidths(f, model_name, m, hw, x, y);
+				write_runs(f, model_name, m, hw, x, y);
+			}
 	for (int32_t n = 2; n <= CAIRN_MOST_LANES; n++) {
 		cairn_disagg_rotate(n, &r);
 		begin(f, "fig8");

@@ -40,8 +40,14 @@ void cairn_disagg_balance(const struct cairn_trace *trace, const struct cairn_di
 			  int32_t workers, int32_t batch, struct cairn_disagg_balance *out);
 
 /*
- * Writes the rows of figures 4, 8 and 9, figure 4 for the kinds of GPUs that limits allow. A trace of fewer
- * than 64 requests has none of figure 9.
+ * Returns the microseconds of a pass of every lane, with this many requests each: as many lanes as given,
+ * which start again at once, on one model worker and b attention workers; with b 0 on a whole engine.
+ */
+double cairn_disagg_pass_us(const struct cairn_disagg_system *s, int32_t lanes, int32_t rows, int32_t keys);
+
+/*
+ * Writes the rows of figures 4, 8 and 9, and those of runs that can be measured on two GPUs; figure 4 and
+ * runs are for the kinds of GPUs that limits allow. A trace of fewer than 64 requests has none of figure 9.
  */
 void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *model_name,
 				const struct cairn_trace *trace, const struct cairn_disagg_model *m,

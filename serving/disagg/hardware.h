@@ -9,7 +9,8 @@
  *    "link": {"latency_us": 8.35, "gbps": 45.7}}
  *
  * costs     a recording of `cairn bench` (reports/README.md), relative to this file; or the same as rates.
- *           An operation takes base_us + bytes / gbps; a product at least base_us + flops / tflops.
+ *           An operation takes base_us + bytes / gbps; a product base_us + the root of the sum of the squares
+ *           of bytes / gbps and flops / tflops.
  * products  matrix products; light: norms, rotary embedding, activation; attention: decoding over pages
  * slice_us, attention_us   in costs given as rates, optional: times of a layer, measured on one GPU, as
  *           [[rows, us], ...] and [[keys of all requests, us], ...] ascending; they replace the rates

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* lanes_test - the pipeline takes as long as its closed form; rotation has no bubble (claim LA-8) */
+#include <math.h>
+
 #include "conformance/harness.h"
 #include "serving/disagg/disagg_test.h"
 #include "serving/disagg/figures.h"
@@ -54,9 +56,33 @@ static void stopped_lanes(struct cairn_test *t)
 	EXPECT(t, l.replica[0].busy == 3 * 27 && l.attn.busy == 3 * 10);
 }
 
+/* A pass of one lane is its path; two lanes that compute most of the time share the GPU. */
+static void runs(struct cairn_test *t)
+{
+	struct cairn_disagg_model m = { .graph = NULL };
+	struct cairn_disagg_system s = { &m, &plain_gpu, &plain_gpu, plain_link, 1, 1, 0 };
+	struct cairn_lane_times l;
+	double path;
+
+	if (!EXPECT(t, !open_8b(&m)))
+		return;
+	cairn_disagg_times(&s, 64, 64 * 1024, &l);
+	path = 32 * (double)(l.slice + l.attn) + (double)l.head;
+	EXPECT(t, fabs(cairn_disagg_pass_us(&s, 1, 64, 1024) * 1e6 - path) < 1);
+	s.b = 1;
+	cairn_disagg_times(&s, 64, 64 * 1024, &l);
+	path = 32 * (double)(l.slice + l.query + l.attn + l.output) + (double)l.head;
+	EXPECT(t, fabs(cairn_disagg_pass_us(&s, 1, 64, 1024) * 1e6 - path) < 1);
+	EXPECT(t, l.slice > l.attn + l.query + l.output);
+	path = 2 * (32 * (double)l.slice + (double)l.head);
+	EXPECT(t, fabs(cairn_disagg_pass_us(&s, 2, 64, 1024) * 1e6 / path - 1) < 0.01);
+	cairn_disagg_model_close(&m);
+}
+
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(formula), UNIT(exposed_network), UNIT(rotation_has_no_bubble), UNIT(stopped_lanes),
+	UNIT(runs),
 };
 
 const struct cairn_family cairn_disagg_lanes_family = {
