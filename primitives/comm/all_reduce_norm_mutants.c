@@ -36,6 +36,7 @@ enum all_reduce_norm_bend {
 	all_reduce_norm_bend_last_rank_not_awaited, all_reduce_norm_bend_rank_mixed_up,
 	all_reduce_norm_bend_flag_before_end, all_reduce_norm_bend_flag_before_last_row,
 	all_reduce_norm_bend_mean_of_whole_vectors_bf16, all_reduce_norm_bend_sum_in_16_bits,
+	all_reduce_norm_bend_sum_saturates,
 };
 #define IS(defect)	(bend == all_reduce_norm_bend_##defect)
 
@@ -88,7 +89,7 @@ static void bent_row(const struct cairn_all_reduce_norm_args *a, enum all_reduce
 		double sum = bent_term(a, bend, mail, (int64_t)i * a->dim + j, k,
 				       a->residual ? cairn_load(a->residual, a->dtype, k) : 0);
 
-		t[j] = rounded(a->dtype, sum);
+		t[j] = rounded(a->dtype, IS(sum_saturates) ? saturated(a->dtype, sum) : sum);
 		if (a->residual && !IS(residual_not_written))
 			cairn_store(a->residual, a->dtype, k, t[j]);
 		if (IS(squares_before_rounding))
@@ -215,6 +216,7 @@ BENT(all_reduce_norm, residual_n_times)
 BENT(all_reduce_norm, residual_at_rank_0)
 BENT(all_reduce_norm, sum_in_dtype)
 BENT(all_reduce_norm, sum_in_16_bits)
+BENT(all_reduce_norm, sum_saturates)
 BENT(all_reduce_norm, rounded_before_residual)
 BENT(all_reduce_norm, own_shard)
 BENT(all_reduce_norm, last_rank_lost)
@@ -316,6 +318,7 @@ const struct cairn_mutant cairn_all_reduce_norm_mutants[] = {
 	MUTANT(all_reduce_norm, residual_at_rank_0, "adds the residual on rank 0 alone"),
 	MUTANT(all_reduce_norm, sum_in_dtype, "rounds the sum to dtype after each rank"),
 	MUTANT(all_reduce_norm, sum_in_16_bits, "cuts the sum of bf16 to 16 bits after each rank"),
+	MUTANT(all_reduce_norm, sum_saturates, "stores a finite sum where it overflows f16 or bf16"),
 	MUTANT(all_reduce_norm, rounded_before_residual, "rounds the sum to dtype before the residual"),
 	MUTANT(all_reduce_norm, own_shard, "takes the mean over its own share of the columns"),
 	MUTANT(all_reduce_norm, last_rank_lost, "leaves the last rank out"),

@@ -20,7 +20,8 @@ enum rmsnorm_bend {
 	rmsnorm_bend_eps_at_least_1e_6, rmsnorm_bend_eps_in_f16, rmsnorm_bend_offset_lost_with_residual,
 	rmsnorm_bend_tail_lost_with_residual, rmsnorm_bend_nan_is_0, rmsnorm_bend_nan_spreads,
 	rmsnorm_bend_weight_0_without_offset, rmsnorm_bend_eps_at_least_1e_12, rmsnorm_bend_eps_at_most_1,
-	rmsnorm_bend_eps_at_least_1e_30, rmsnorm_bend_squares_flushed,
+	rmsnorm_bend_eps_at_least_1e_30, rmsnorm_bend_squares_flushed, rmsnorm_bend_sum_saturates,
+	rmsnorm_bend_out_saturates,
 };
 
 /* Returns the sum after the square of element j has been added. */
@@ -71,6 +72,8 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 			r[j] = x;
 			if (a->residual)
 				r[j] += cairn_load(a->residual, a->dtype, i * a->dim + j);
+			if (a->residual && bend == rmsnorm_bend_sum_saturates)
+				r[j] = saturated(a->dtype, r[j]);
 			if (a->residual && bend != rmsnorm_bend_residual_not_written)
 				cairn_store(a->residual, a->dtype, i * a->dim + j, r[j]);
 			if (bend != rmsnorm_bend_residual_not_rounded)
@@ -102,6 +105,8 @@ static int bent_rmsnorm(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend be
 			if (bend == rmsnorm_bend_rounded_before_weight)
 				v = rounded(a->dtype, v);
 			v *= w;
+			if (bend == rmsnorm_bend_out_saturates)
+				v = saturated(a->dtype, v);
 			cairn_store(a->out, a->dtype, i * a->dim + j,
 				    bend == rmsnorm_bend_cut_off ? cut_off(a->dtype, v) : v);
 		}
@@ -137,6 +142,8 @@ BENT(rmsnorm, eps_at_least_1e_12)
 BENT(rmsnorm, eps_at_most_1)
 BENT(rmsnorm, eps_at_least_1e_30)
 BENT(rmsnorm, squares_flushed)
+BENT(rmsnorm, sum_saturates)
+BENT(rmsnorm, out_saturates)
 BENT(rmsnorm, offset_lost_with_residual)
 BENT(rmsnorm, tail_lost_with_residual)
 BENT(rmsnorm, nan_is_0)
@@ -320,6 +327,8 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_at_least_1e_12, "raises eps to 1e-12"),
 	MUTANT(rmsnorm, eps_at_least_1e_30, "raises eps to 1e-30"),
 	MUTANT(rmsnorm, squares_flushed, "flushes subnormal squares to 0"),
+	MUTANT(rmsnorm, sum_saturates, "stores a finite residual sum where it overflows f16 or bf16"),
+	MUTANT(rmsnorm, out_saturates, "stores a finite result where it overflows f16 or bf16"),
 	MUTANT(rmsnorm, any_eps, "accepts a subnormal eps"),
 	MUTANT(rmsnorm, eps_at_most_1, "lowers eps to 1"),
 	MUTANT(rmsnorm, rows_16_bits, "cuts the number of rows to 16 bits"),

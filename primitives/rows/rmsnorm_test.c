@@ -12,6 +12,7 @@
 #include "conformance/suite/pairs.h"
 #include "primitives/rows/rmsnorm.h"
 
+#include <float.h>
 #include <math.h>
 #include <stdio.h>
 
@@ -210,6 +211,24 @@ static void fill_extreme(struct cairn_op *op, void *p, const struct shape *s)
 	}
 }
 
+/*
+ * In every third row, x holds the largest number at one place, and the residual half an ulp of it, or the
+ * same number again: the sum rounds to infinity.
+ */
+static void overflow(struct cairn_op *op, const struct shape *s, void *x, void *residual)
+{
+	const double most = s->dtype == CAIRN_F16 ? 65504 : s->dtype == CAIRN_BF16 ? 0x1.fep127 : FLT_MAX;
+	const double half = s->dtype == CAIRN_F16 ? 16 : s->dtype == CAIRN_BF16 ? 0x1p119 : 0x1p103;
+
+	for (int64_t i = 1; i < s->rows; i += 3) {
+		int64_t at = i * s->dim + cairn_op_range(op, 0, s->dim - 1);
+		double sign = i % 2 ? -1 : 1;
+
+		cairn_store(x, s->dtype, at, sign * most);
+		cairn_store(residual, s->dtype, at, sign * (i % 4 < 2 ? half : most));
+	}
+}
+
 /* Fills x, or the residual, which is larger by a factor. EXACT: their sum is at most `most` in magnitude. */
 static void fill(struct cairn_op *op, void *p, const struct shape *s, double factor)
 {
@@ -266,8 +285,10 @@ static void setup(struct cairn_op *op)
 	w = cairn_in(op, FIELD(weight), s.dtype, s.dim);
 	if (op->kind == CAIRN_KIND_EXTREME) {
 		fill_extreme(op, x, &s);
-		if (r)
+		if (r) {
 			fill_extreme(op, r, &s);
+			overflow(op, &s, x, r);
+		}
 	} else {
 		fill(op, x, &s, 1);
 		if (r)
@@ -283,6 +304,9 @@ static void setup(struct cairn_op *op)
 		cairn_store(w, s.dtype, j, ((double)cairn_op_range(op, 50, 150) / 100) * (j % 5 ? 1 : -1));
 	for (int32_t j = 5; op->case_index >= FIRST_PAIR && j < s.dim; j += 11)
 		cairn_store(w, s.dtype, j, j % 2 ? 0 : 40);
+	/* so large a weight that elements above the root mean square overflow */
+	if (op->kind == CAIRN_KIND_EXTREME && s.dtype == CAIRN_F16)
+		cairn_store(w, s.dtype, s.dim / 2, -65504);
 	/* NaN or infinity in every third row; the other rows must not be affected */
 	for (int32_t i = 0; op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3) {
 		const double bad[] = { NAN, -INFINITY, INFINITY, INFINITY };

@@ -20,7 +20,7 @@ enum rope_bend {
 	rope_bend_norm_loses_order, rope_bend_eps_at_least_1e_6, rope_bend_position_of_16_bits,
 	rope_bend_eps_at_least_1e_30,
 	rope_bend_nan_spreads, rope_bend_tf32, rope_bend_frequency_magnitude, rope_bend_frequency_0_is_1,
-	rope_bend_infinity_clamped,
+	rope_bend_infinity_clamped, rope_bend_saturates,
 };
 
 static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads, int64_t stride,
@@ -70,6 +70,10 @@ static void bent_rotate(const struct cairn_rope_args *a, void *x, int32_t heads,
 				if (bend == rope_bend_cut_off) {
 					ya = cut_off(a->dtype, ya);
 					yb = cut_off(a->dtype, yb);
+				}
+				if (bend == rope_bend_saturates) {
+					ya = saturated(a->dtype, ya);
+					yb = saturated(a->dtype, yb);
 				}
 				cairn_store(x, a->dtype, ia, ya);
 				cairn_store(x, a->dtype, ib, yb);
@@ -262,6 +266,7 @@ BENT(rope, nan_spreads)
 BENT(rope, frequency_magnitude)
 BENT(rope, frequency_0_is_1)
 BENT(rope, infinity_clamped)
+BENT(rope, saturates)
 BENT(rope, tf32)
 
 static int rope_few_rows(const struct cairn_rope_args *a, void *stream)
@@ -486,6 +491,7 @@ const struct cairn_mutant cairn_rope_mutants[] = {
 	MUTANT(rope, frequency_magnitude, "ignores the sign of a frequency"),
 	MUTANT(rope, frequency_0_is_1, "takes a frequency of 0 for 1"),
 	MUTANT(rope, infinity_clamped, "takes an infinity for a large number"),
+	MUTANT(rope, saturates, "stores a finite result where it overflows f16 or bf16"),
 	MUTANT(rope, scale_0_is_none, "takes a scale of 0 for none"),
 	MUTANT(rope, k_past_q, "rotates no more heads of k than q has"),
 	MUTANT(rope, rows_16_bits, "cuts the number of rows to 16 bits"),

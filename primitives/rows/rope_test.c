@@ -402,7 +402,7 @@ static void poison(struct cairn_op *op, const struct shape *s, void *x, int32_t 
 static void fill(struct cairn_op *op, const struct shape *s, void *x, int32_t heads, int32_t gap, int norm)
 {
 	const double sizes[] = { 0, cairn_dtype_tiny(s->dtype) * 6, 1,
-				 s->dtype == CAIRN_F16 ? 16000 : 0x1p124 };
+				 s->dtype == CAIRN_F16 ? 48000 /* a pair may overflow */ : 0x1p124 };
 	int64_t count = s->nnz * ((int64_t)heads * s->head_dim + gap);
 
 	double size = 1;

@@ -17,7 +17,7 @@ enum silu_mul_bend {
 	silu_mul_bend_nan_gate_is_0, silu_mul_bend_nan_up_is_0,
 	silu_mul_bend_nan_at_gate_0, silu_mul_bend_nan_at_up_0, silu_mul_bend_infinity_at_up_0,
 	silu_mul_bend_subnormal_gate_is_0, silu_mul_bend_clamped,
-	silu_mul_bend_gelu_tail,
+	silu_mul_bend_gelu_tail, silu_mul_bend_saturates,
 };
 
 static double bent_silu(double g, enum silu_mul_bend bend)
@@ -86,6 +86,8 @@ static double bent_product(const struct cairn_silu_mul_args *a, double g, double
 		v = g * rounded(CAIRN_F16, v / g);
 	if (bend == silu_mul_bend_tf32_product)
 		return tf32(v) * tf32(up);
+	if (bend == silu_mul_bend_saturates)
+		return saturated(a->dtype, v * up);
 	return v * up;
 }
 
@@ -147,6 +149,7 @@ BENT(silu_mul, infinity_at_up_0)
 BENT(silu_mul, subnormal_gate_is_0)
 BENT(silu_mul, clamped)
 BENT(silu_mul, gelu_tail)
+BENT(silu_mul, saturates)
 
 static int silu_mul_few_rows(const struct cairn_silu_mul_args *a, void *stream)
 {
@@ -277,6 +280,7 @@ const struct cairn_mutant cairn_silu_mul_mutants[] = {
 	MUTANT(silu_mul, clamped, "clamps gates to -20..20"),
 	MUTANT(silu_mul, gelu_tail,
 	       "leaves out the last vector of a row with gelu unless dim is a multiple of 16"),
+	MUTANT(silu_mul, saturates, "stores a finite result where it overflows f16 or bf16"),
 	MUTANT(silu_mul, few_rows, "gives other bits if there are fewer than 4 rows"),
 	MUTANT(silu_mul, rows_16_bits, "cuts the number of rows to 16 bits"),
 	MUTANT(silu_mul, up_times_gate, "multiplies up by the gate first, which overflows"),

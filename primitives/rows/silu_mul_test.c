@@ -158,7 +158,7 @@ static int result_fits(double g, double up, int dtype)
 
 /*
  * Gates at which exp overflows, underflows or is subnormal, and the infinities; combined with ups from
- * subnormal to very large, with a product that fits dtype.
+ * subnormal to very large. In every third column the product may exceed dtype, so that it is infinite.
  */
 static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 {
@@ -178,8 +178,8 @@ static void fill_extreme(struct cairn_op *op, void *x, const struct shape *s)
 
 			if (s->dtype == CAIRN_F16 && fabs(up) > 1)
 				up = copysign(fabs(up) > 0x1p120 ? 0x1.8p15 : 1, up);
-			/* up times g may overflow: with g 1.375 and -16 and the largest ups */
-			if (!result_fits(g, up, s->dtype))
+			/* up times g may overflow where the result fits: 1.375 or -16 times the largest */
+			if (j % 3 && !result_fits(g, up, s->dtype))
 				g = -16;
 			cairn_store(x, s->dtype, 2 * i * s->dim + j, g);
 			cairn_store(x, s->dtype, (2 * i + 1) * s->dim + j, up);
