@@ -26,7 +26,8 @@
  *              the unit roundoff of dtype (derivation in lora_ref.c).
  * Range:       an element is defined if sum_l |x a|, sum_r |b| sum_l |x a| and that times |scale| are below
  *              2^127.
- * NaN:         a NaN in a factor of an element makes it NaN, even if the other factor is 0.
+ * NaN:         a NaN in a factor of an element makes it NaN, even if another factor is 0. scale is a factor
+ *              too: a row whose adapter has a scale of 0 is computed like any other row.
  * Determinism: bitwise repeatable; a row depends neither on the others nor on m.
  * Errors:      -EINVAL (null pointer, size < 1, part_end), -EOPNOTSUPP, -EIO.
  * Source:      Hu et al., LoRA: Low-Rank Adaptation of Large Language Models, 2021.

@@ -13,6 +13,7 @@ enum lora_bend {
 	lora_bend_b_transposed, lora_bend_a_transposed, lora_bend_last_r_missing, lora_bend_rank_16,
 	lora_bend_k_tail, lora_bend_n_tail, lora_bend_t_in_dtype, lora_bend_sum_in_dtype, lora_bend_nan_is_0,
 	lora_bend_nan_y_is_0, lora_bend_idle_rows_read, lora_bend_rows_by_8,
+	lora_bend_scale_0_skips, lora_bend_scale_magnitude, lora_bend_saturates,
 };
 
 static int64_t bent_slot(const struct cairn_lora_args *a, int64_t i, enum lora_bend bend)
@@ -72,6 +73,8 @@ static void bent_row(const struct cairn_lora_args *a, int64_t i, int64_t slot, e
 		rank = 16;
 	if (bend == lora_bend_scale_of_slot_0)
 		scale = (double)a->scale[0];
+	if (bend == lora_bend_scale_magnitude)
+		scale = fabs(scale);
 	if (bend == lora_bend_scale_squared)
 		scale *= scale;
 	for (int64_t q = 0; q < (int64_t)a->num_parts * a->rank; q++)
@@ -91,7 +94,8 @@ static void bent_row(const struct cairn_lora_args *a, int64_t i, int64_t slot, e
 			sum *= scale;
 		if (bend == lora_bend_y_replaced || (bend == lora_bend_nan_y_is_0 && isnan(y)))
 			y = 0;
-		cairn_store(a->y, a->dtype, i * a->n + j, y + sum);
+		cairn_store(a->y, a->dtype, i * a->n + j,
+			    bend == lora_bend_saturates ? saturated(a->dtype, y + sum) : y + sum);
 	}
 }
 
@@ -104,7 +108,7 @@ static int bent_lora(const struct cairn_lora_args *a, enum lora_bend bend)
 	for (int64_t i = 0; i < rows; i++) {
 		int64_t slot = bent_slot(a, i, bend);
 
-		if (slot >= 0)
+		if (slot >= 0 && !(bend == lora_bend_scale_0_skips && a->scale[slot] == 0))
 			bent_row(a, i, slot, bend);
 		for (int64_t j = 0; bend == lora_bend_idle_rows_read && slot < 0 && j < a->n; j++)
 			cairn_store(a->y, a->dtype, i * a->n + j,
@@ -138,6 +142,9 @@ BENT(lora, nan_is_0)
 BENT(lora, nan_y_is_0)
 BENT(lora, idle_rows_read)
 BENT(lora, rows_by_8)
+BENT(lora, scale_0_skips)
+BENT(lora, scale_magnitude)
+BENT(lora, saturates)
 
 /* With three parts, one row and one column past whole tiles of 64, the last element is lost. */
 static int lora_corner_of_three_parts(const struct cairn_lora_args *a, void *stream)
@@ -193,6 +200,9 @@ const struct cairn_mutant cairn_lora_mutants[] = {
 	MUTANT(lora, nan_y_is_0, "takes a NaN of y for 0"),
 	MUTANT(lora, idle_rows_read, "reads x of rows without an adapter"),
 	MUTANT(lora, rows_by_8, "leaves out the last rows if there are more than 8"),
+	MUTANT(lora, scale_0_skips, "leaves y as it is if the scale is 0, even beside a NaN"),
+	MUTANT(lora, scale_magnitude, "ignores the sign of the scale"),
+	MUTANT(lora, saturates, "stores a finite result where it overflows f16 or bf16"),
 	{ "lora_corner_of_three_parts", offsetof(struct cairn_impl, lora), (void *)lora_corner_of_three_parts,
 	  "with three parts, one row and three columns past whole tiles, the last element is 0" },
 	{ "lora_tile_of_other_slot", offsetof(struct cairn_impl, lora), (void *)lora_tile_of_other_slot,

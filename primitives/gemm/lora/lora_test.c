@@ -5,7 +5,8 @@
  * Slots change from row to row, stay the same for several rows, or are all equal; some rows have none (-1),
  * and some a number past the last slot. EXACT has small integers and scales that are powers of two. POISON:
  * rows without an adapter have NaN in x, slots that no row uses are NaN, and so are some elements of x and y
- * of the other rows. The cases ends_* combine sizes at the ends of tiles (ends.h), the cases slots* many
+ * of the other rows; some scales are 0, which does not hide a NaN; and in f16 the results of some rows
+ * overflow. The cases ends_* combine sizes at the ends of tiles (ends.h), the cases slots* many
  * adapters with ranks. Bench rows are projections of Llama 3 8B: q, k and v with rank 16.
  */
 #include <stdio.h>
@@ -194,6 +195,15 @@ static void fill_factors(struct cairn_op *op, const struct shape *s, void *p, in
 			cairn_fill_nan(p, s->dtype, slot * size, size);
 }
 
+/* Sets row i of x and y to the largest numbers of f16, so that about half of the results are infinite. */
+static void make_large(const struct shape *s, void *x, void *y, int64_t i)
+{
+	for (int64_t l = i * s->k; l < (i + 1) * s->k; l++)
+		cairn_store(x, s->dtype, l, copysign(65504, cairn_load(x, s->dtype, l)));
+	for (int64_t j = i * s->n; j < (i + 1) * s->n; j++)
+		cairn_store(y, s->dtype, j, copysign(65504, cairn_load(y, s->dtype, j)));
+}
+
 static void poison(struct cairn_op *op, const struct shape *s, void *x, void *y)
 {
 	for (int32_t i = 0; i < s->m; i++) {
@@ -203,6 +213,8 @@ static void poison(struct cairn_op *op, const struct shape *s, void *x, void *y)
 			cairn_fill_nan(x, s->dtype, (int64_t)i * s->k + cairn_op_range(op, 0, s->k - 1), 1);
 		else if (i % 3 == 2)
 			cairn_fill_nan(y, s->dtype, (int64_t)i * s->n + cairn_op_range(op, 0, s->n - 1), 1);
+		else if (s->dtype == CAIRN_F16 && i % 2)
+			make_large(s, x, y, i);
 	}
 }
 
@@ -239,8 +251,8 @@ static void setup(struct cairn_op *op)
 		     (int64_t)s.n * s.rank, 1, 0.05);
 	scale = cairn_in(op, FIELD(scale), CAIRN_F32, s.slots);
 	for (int32_t i = 0; i < s.slots; i++)
-		scale[i] = op->kind == CAIRN_KIND_EXACT ? (float)(1 << i % 3) / 2 :
-			   0.5f + 0.3f * (float)(i % 7);
+		scale[i] = op->kind == CAIRN_KIND_EXACT ? (float)(1 << i % 3) / (i % 4 == 2 ? -2 : 2) :
+			   op->kind == CAIRN_KIND_POISON && i % 3 == 1 ? 0 : 0.5f + 0.3f * (float)(i % 7);
 	slot = cairn_in(op, FIELD(slot), CAIRN_I32, s.m);
 	for (int32_t i = 0; i < s.m; i++)
 		slot[i] = slot_of(&s, i);
