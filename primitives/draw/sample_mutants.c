@@ -397,6 +397,18 @@ static void full_list(struct cairn_sample_args *one, float *logits)
 			logits[j] = -INFINITY;
 }
 
+/* With min_p alone, compares tokens of a large vocabulary with a largest weight that is not the row's. */
+static void lower_alone(struct cairn_sample_args *one, float *logits)
+{
+	static float min_p;
+
+	(void)logits;
+	if (one->vocab <= 131072 || *one->top_k > 0 || *one->top_p < 1)
+		return;
+	min_p = *one->min_p * 0.9f;
+	one->min_p = &min_p;
+}
+
 #define CHANGED(defect, change) \
 	static int sample_##defect(const struct cairn_sample_args *a, void *stream) \
 	{ \
@@ -409,6 +421,7 @@ CHANGED(top_k_256, most_256)
 CHANGED(top_p_1e_4, at_least_1e_4)
 CHANGED(top_p_almost_1, almost_1_is_off)
 CHANGED(min_p_1e_3, tiny_is_off)
+CHANGED(min_p_alone_of_2e17, lower_alone)
 CHANGED(top_k_64, just_64_is_off)
 CHANGED(top_p_64ths, in_64ths)
 CHANGED(temperature_7, most_7)
@@ -501,6 +514,7 @@ const struct cairn_mutant cairn_sample_mutants[] = {
 	MUTANT(sample, top_p_1e_4, "raises top_p to 1e-4"),
 	MUTANT(sample, top_p_almost_1, "ignores a top_p above 0.9995"),
 	MUTANT(sample, min_p_1e_3, "ignores a min_p below 1e-3"),
+	MUTANT(sample, min_p_alone_of_2e17, "with min_p alone, lowers it by a tenth in large vocabularies"),
 	MUTANT(sample, top_k_64, "ignores a top_k of 64"),
 	MUTANT(sample, top_p_64ths, "rounds a top_p between 0.5 and 0.8 to 64ths"),
 	MUTANT(sample, temperature_7, "takes a temperature between 7 and 50 for 7"),

@@ -134,23 +134,32 @@ static const struct shape singles[] = {
 #define FIRST_SWEEP	(FIRST_PAIR + SAMPLE_PAIRS)
 #define FIRST_ENDS	(FIRST_SWEEP + SAMPLE_SWEEPS)
 
-#define NUM_CASES	(FIRST_ENDS + SAMPLE_ENDS)
+/* large vocabularies in which one limit alone cuts through many tokens of similar weight */
+static const struct shape lone_limits[] = {
+	{ .rows = 3, .vocab = 151936, .dist = NORMAL1, .setting = MINP10 },
+	{ .rows = 2, .vocab = 262147, .dist = NORMAL1, .setting = MINP10 },
+	{ .rows = 2, .vocab = 200019, .dist = NORMAL1, .setting = TOPP50 },
+	{ .rows = 2, .vocab = 131075, .dist = NORMAL1, .setting = TOPK70000 },
+};
+
+#define FIRST_LONE	(FIRST_ENDS + SAMPLE_ENDS)
+#define NUM_CASES	(FIRST_LONE + (int)ARRAY_SIZE(lone_limits))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 270000, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, dist, NORMAL1, NORMAL5, MASKED, FEW, TIES, HOLES, EQUAL, PEAK, SLOPE,
 			  NARROW, HUGE_RANGE, NOTHING, TINY, CLIPPED, STEP, FIRST),
 	CAIRN_DRAW_ONE_OF(struct shape, setting, MIXED, MIXED, MIXED, MIXED, MIXED, MIXED, TOPK10, TOPP50,
-			  TOPK50_TOPP90, ALL, GREEDY, TOPK500_TOPP10, COLD, HOT_MINP5, COLDEST, SUBNORMAL,
-			  HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0),
+			  MINP10, PLAIN, TOPK50_TOPP90, ALL, GREEDY, TOPK500_TOPP10, COLD, HOT_MINP5,
+			  COLDEST, SUBNORMAL, HOTTEST, TOPK70000, TOPP0, TOPP9999, MINP0),
 };
 
 static int allowed(void *shape, int room)
 {
 	const struct shape *s = shape;
 
-	return (int64_t)s->rows * s->vocab <= room * 200000;
+	return (int64_t)s->rows * s->vocab <= room * 270000;
 }
 
 static const struct cairn_draw draws = {
@@ -161,7 +170,7 @@ static const struct cairn_draw draws = {
 /* Returns the number of case i among the pair cases and those of SAMPLE_ENDS, or -1. */
 static int pair_number(int i)
 {
-	return i >= NUM_CASES ? -1 : i >= FIRST_ENDS ? SAMPLE_PAIRS + i - FIRST_ENDS :
+	return i >= FIRST_LONE ? -1 : i >= FIRST_ENDS ? SAMPLE_PAIRS + i - FIRST_ENDS :
 	       i >= FIRST_PAIR && i < FIRST_SWEEP ? i - FIRST_PAIR : -1;
 }
 
@@ -174,6 +183,8 @@ static struct shape shape_of(int i)
 		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
+	if (i >= FIRST_LONE)
+		return lone_limits[i - FIRST_LONE];
 	if (i >= FIRST_SWEEP && i < FIRST_ENDS)
 		return (struct shape){ .rows = SAMPLE_SWEEP_ROWS, .vocab = SAMPLE_SWEEP_VOCAB };
 	if (pair_number(i) >= 0) {
@@ -312,6 +323,14 @@ static void setup(struct cairn_op *op)
 		if (mixed && op->case_index >= NUM_CASES && cairn_op_range(op, 0, 1)) {
 			top_k[i] = (1 << cairn_op_range(op, 0, 12)) + (int32_t)cairn_op_range(op, -1, 1);
 			top_p[i] = (float)cairn_op_range(op, 1, 1000) / 1000;
+		}
+		/* in half of the drawn rows, one limit alone decides */
+		if (mixed && op->case_index >= NUM_CASES && cairn_op_range(op, 0, 1)) {
+			int which = (int)cairn_op_range(op, 0, 2);
+
+			top_k[i] = which == 0 ? top_k[i] : 0;
+			top_p[i] = which == 1 ? top_p[i] : 1;
+			min_p[i] = which == 2 ? (float)cairn_op_range(op, 1, 500) / 1000 : 0;
 		}
 		seed[i] = s.frequency ? 42 : cairn_op_rand(op);
 		offset[i] = s.frequency ? (uint64_t)i : i % 2 ? cairn_op_rand(op) : (uint64_t)i;
