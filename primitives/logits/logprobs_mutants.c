@@ -364,6 +364,17 @@ static int logprobs_row_63_of_257(const struct cairn_logprobs_args *a, void *str
 	return 0;
 }
 
+/* Without k, weighs a NaN of rows of more than 2^16 logits as a 0 if `wanted` is given. */
+static int logprobs_nan_of_long_rows(const struct cairn_logprobs_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_logprobs_ref(a, stream));
+	for (int32_t i = 0; a->wanted && !a->k && a->vocab > 65536 && i < a->rows; i++)
+		for (int32_t j = 0; a->wanted[i] && i % 2 && j < a->vocab; j++)
+			if (isnan(a->logits[(int64_t)i * a->vocab + j]))
+				a->chosen[i] -= 1 / (float)a->vocab;
+	return 0;
+}
+
 const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, near_is_equal, "keeps the last of 20 tokens unless another is larger by 1e-4"),
 	MUTANT(logprobs, top_of_none, "writes the likeliest token even if k is 0"),
@@ -401,6 +412,8 @@ const struct cairn_mutant cairn_logprobs_mutants[] = {
 	MUTANT(logprobs, minus_1_alone, "takes a token below -1 for token 0"),
 	MUTANT(logprobs, reads_past_vocab, "reads the logit of a token that is vocab itself"),
 	MUTANT(logprobs, keeps_wanted, "reads wanted once for each address"),
+	MUTANT(logprobs, nan_of_long_rows,
+	       "without k, weighs a NaN of long rows as a 0 if `wanted` is given"),
 	{ "logprobs_row_63_of_257", offsetof(struct cairn_impl, logprobs), (void *)logprobs_row_63_of_257,
 	  "in the last of 63 rows, the sum over 257 tokens is wrong" },
 	{ 0 }

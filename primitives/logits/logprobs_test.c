@@ -9,7 +9,7 @@
  * In later cases the k-th largest logit of a row occurs several times (dist KTH), and the last ones have, for
  * every k, logits that differ in their last bits (NEAR).
  * The pair cases combine distributions, k, sizes and wanted; in some, every second row is NaN. The cases
- * ends_* combine sizes at the ends of tiles (ends.h).
+ * ends_* combine sizes at the ends of tiles (ends.h); the cases after them have NaN in long rows.
  */
 #include "conformance/harness.h"
 #include "conformance/suite/draw.h"
@@ -106,7 +106,15 @@ static int has_nan_rows(int i)
 
 static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 5, 4, 2 } };
 
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+/* NaN in long rows: some of the rows wanted, and k at its limits */
+static const struct shape holes[] = {
+	{ .rows = 4, .vocab = 65553, .dist = HOLES, .wanted = 1 },
+	{ .rows = 4, .vocab = 131075, .k = 1, .dist = HOLES },
+	{ .rows = 2, .vocab = 140003, .k = 32, .dist = HOLES, .wanted = 1 },
+};
+
+#define FIRST_HOLES	(FIRST_ENDS + NUM_ENDS)
+#define NUM_CASES	(FIRST_HOLES + (int)ARRAY_SIZE(holes))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
@@ -137,6 +145,8 @@ static struct shape shape_of(int i)
 		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
+	if (i >= FIRST_HOLES)
+		return holes[i - FIRST_HOLES];
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -171,8 +181,8 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 
 	snprintf(c->name, sizeof(c->name), "%srows%d_vocab%d_k%d_%s%s%s%s",
-		 is_pair(i) ? "pair_" : i >= FIRST_ENDS ? "ends_" : "", s.rows, s.vocab, s.k,
-		 dist_names[s.dist], s.wanted ? "_wanted" : "", s.bench ? "_bench" : "",
+		 is_pair(i) ? "pair_" : i >= FIRST_ENDS && i < FIRST_HOLES ? "ends_" : "",
+		 s.rows, s.vocab, s.k, dist_names[s.dist], s.wanted ? "_wanted" : "", s.bench ? "_bench" : "",
 		 has_nan_rows(i) ? "_nan_rows" : "");
 	c->far = s.wanted == FAR;
 	c->device_only = (double)s.rows * s.vocab > 1.2e6 && !c->far;
@@ -268,6 +278,7 @@ static void setup(struct cairn_op *op)
 	struct cairn_logprobs_args *a = op->args;
 	const int32_t outside[] = { -1, s.vocab, INT32_MIN, INT32_MAX };	/* invalid tokens */
 	int64_t count = (int64_t)s.rows * s.vocab;
+	const int turn = op->case_index >= NUM_CASES ? op->case_index : 0;
 	int32_t *tokens, *wanted = NULL;
 	float *x;
 
@@ -300,18 +311,27 @@ static void setup(struct cairn_op *op)
 	for (int32_t i = 0; i < s.rows; i += 2)
 		if (has_nan_rows(op->case_index))
 			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
+	/* in drawn cases, NaN also in a stretch of up to a third of a row, whatever the other logits are */
+	for (int32_t i = turn % 3; turn && op->kind == CAIRN_KIND_POISON && i < s.rows; i += 3)
+		cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab + cairn_op_range(op, 0, s.vocab / 2),
+			       cairn_op_range(op, 0, s.vocab / 3));
 	for (int32_t i = 0; i < s.rows; i++) {
+		int64_t at = (int64_t)i * s.vocab;
+
 		tokens[i] = i % 7 == 6 ? outside[(i / 7 + op->case_index) % 4] :
 			    (int32_t)cairn_op_range(op, 0, s.vocab - 1);
 		if (i % 7 == 1)
 			tokens[i] = s.vocab - 1;
+		/* the logprob of a NaN does not depend on the sum */
+		while (op->case_index >= FIRST_HOLES && i % 7 < 6 && tokens[i] && isnan(x[at + tokens[i]]))
+			tokens[i]--;
 		if (s.dist == NEAR && i == s.rows - 1)	/* its logit would lie past the end */
 			tokens[i] = s.vocab;
 		if (!wanted)
 			continue;
-		wanted[i] = i % 4 == 1 ? 0 : i % 4 == 2 ? -i : (i + 1) << 16;
+		wanted[i] = (i + turn) % 4 == 1 ? 0 : i % 4 == 2 ? -i : (i + 1) << 16;
 		if (!wanted[i] && op->kind == CAIRN_KIND_POISON)
-			cairn_fill_nan(x, CAIRN_F32, (int64_t)i * s.vocab, s.vocab);
+			cairn_fill_nan(x, CAIRN_F32, at, s.vocab);
 	}
 }
 
