@@ -52,7 +52,7 @@ static double spacing(int dtype, double v)
 	int exponent;
 
 	frexp(v, &exponent);
-	return ldexp(1, exponent - (dtype == CAIRN_F16 ? 11 : 8));
+	return ldexp(1, exponent - (dtype == CAIRN_F32 ? 24 : dtype == CAIRN_F16 ? 11 : 8));
 }
 
 /* Returns the size of an ulp of v, or 0 if v is too small to count. */
@@ -169,11 +169,13 @@ int cairn_judge_bias(int dtype, int64_t count, const void *got, const struct cai
  * implementation that rounds where it must not (accumulators in 16 bits between tiles, weights of a merge, a
  * normaliser) stays within it. The errors of permitted roundings are independent, though, and mostly cancel.
  * So a family marks cases in which many terms of similar size are added (cairn_case.roundings), and two
- * numbers are judged for each of their outputs of f16 and bf16:
+ * numbers are judged for each of their outputs (the second one only in f16 and bf16):
  *
  *   size    the sum of the squared errors, relative to that of rounding each exact value once, ulp^2 / 12.
  *           It is at most the number of roundings that the case names: one for the result, and about one for
- *           each rounding of all terms.
+ *           each rounding of all terms. In f32 these are the roundings of a sum, one for each of its terms,
+ *           as no partial sum is larger in the mean than the result. A sum of k products of TF32 factors has
+ *           2^27, but its largest error is within a bound of k roundings from k = 1000 on.
  *   common  the part of a row's errors that is proportional to the row: with errors e and exact values x,
  *           c = sum e x / sum x^2. The mean of c^2 over the rows, relative to that of rounding one factor of
  *           the row, u^2 / 6.5 (below). If n elements err independently, this is about (3 + roundings) / n; a
@@ -195,7 +197,7 @@ int cairn_judge_rounding(int dtype, int64_t rows, int64_t row, const void *got,
 	int64_t used = 0;
 
 	*r = (struct cairn_rounding){ .most_size = most, .most_common = MOST_COMMON };
-	if ((dtype != CAIRN_F16 && dtype != CAIRN_BF16) || row < MIN_ROW)
+	if (!cairn_dtype_is_float(dtype) || row < MIN_ROW)
 		return 0;
 	for (int64_t i = 0; i < rows; i++) {
 		double squares = 0, products = 0;
@@ -218,6 +220,7 @@ int cairn_judge_rounding(int dtype, int64_t rows, int64_t row, const void *got,
 	if (used < MIN_ROWS)
 		return 0;
 	r->size = errors / one;
-	r->common = common / (double)used * 6.5 / (u * u);
+	if (dtype != CAIRN_F32)
+		r->common = common / (double)used * 6.5 / (u * u);
 	return !(r->size <= r->most_size) || !(r->common <= r->most_common);
 }

@@ -110,16 +110,16 @@ static void little_is_not_judged(struct cairn_test *t)
 
 /* ---- the size of errors, and what rows share of it (bias.c) ---- */
 
-enum { TERMS, SUMS, FACTOR, WEIGHT_OF_A_PART };
+enum { TERMS, SUMS, FACTOR, WEIGHT_OF_A_PART, TF32_TERMS };
 
 #define PARTS	16
 
 /* Judges sums of PARTS products, each of a random weight and a random number. */
-static int sums_judged(struct cairn_test *t, int dtype, int how)
+static int sums_judged(struct cairn_test *t, int dtype, int how, double most)
 {
 	double *val = malloc(2 * N * sizeof(*val)), *bound = val + N, weight[PARTS], factor = 1;
 	struct cairn_exact exact = { .val = val, .bound = bound };
-	uint16_t *got = malloc(N * sizeof(*got));
+	float *got = malloc(N * sizeof(*got));		/* or of 16 bits */
 	struct cairn_rounding r;
 	int ret;
 
@@ -139,6 +139,8 @@ static int sums_judged(struct cairn_test *t, int dtype, int how)
 			if (how == TERMS || (how == WEIGHT_OF_A_PART && k < PARTS / 2))
 				w = how == TERMS ? rounded_to(dtype, w) :
 				    w * rounded_to(dtype, factor) / factor;
+			if (how == TF32_TERMS)
+				w = (double)tf32(w);
 			computed += w * v;
 			if (how == SUMS)
 				computed = rounded_to(dtype, computed);
@@ -149,7 +151,7 @@ static int sums_judged(struct cairn_test *t, int dtype, int how)
 		bound[i] = 1;
 		cairn_store(got, dtype, i, computed);
 	}
-	ret = cairn_judge_rounding(dtype, ROWS, DIM, got, &exact, 4, &r);
+	ret = cairn_judge_rounding(dtype, ROWS, DIM, got, &exact, most, &r);
 	cairn_note(t, "%s, way %d: size %.2f, common %.3f", cairn_dtype_name(dtype), how, r.size, r.common);
 	free(val);
 	free(got);
@@ -160,10 +162,17 @@ static int sums_judged(struct cairn_test *t, int dtype, int how)
 static void only_terms_may_be_rounded(struct cairn_test *t)
 {
 	for (int dtype = CAIRN_F16; dtype <= CAIRN_BF16; dtype++) {
-		EXPECT(t, !sums_judged(t, dtype, TERMS));
+		EXPECT(t, !sums_judged(t, dtype, TERMS, 4));
 		for (int how = SUMS; how <= WEIGHT_OF_A_PART; how++)
-			EXPECT(t, sums_judged(t, dtype, how));
+			EXPECT(t, sums_judged(t, dtype, how, 4));
 	}
+}
+
+/* In f32, a sum may round after each term, but its terms may not be those of TF32. */
+static void sums_of_f32(struct cairn_test *t)
+{
+	EXPECT(t, !sums_judged(t, CAIRN_F32, SUMS, PARTS + 2));
+	EXPECT(t, sums_judged(t, CAIRN_F32, TF32_TERMS, PARTS + 2));
 }
 
 static const struct cairn_unit units[] = {
@@ -172,6 +181,7 @@ static const struct cairn_unit units[] = {
 	{ "truncation_fails", truncation_fails },
 	{ "little_is_not_judged", little_is_not_judged },
 	{ "only_terms_may_be_rounded", only_terms_may_be_rounded },
+	{ "sums_of_f32", sums_of_f32 },
 };
 
 const struct cairn_family cairn_bias_family = {

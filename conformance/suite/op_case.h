@@ -175,8 +175,8 @@ struct cairn_rounding {
 };
 
 /*
- * Returns 1 if an output of `rows` rows of f16 or bf16 has larger errors than `most` independent roundings or
- * its rows share too much of them; else 0. An output that is not judged gets sizes of 0.
+ * Returns 1 if an output of `rows` rows of floats has larger errors than `most` independent roundings or, in
+ * f16 and bf16, its rows share too much of them; else 0. An output that is not judged gets sizes of 0.
  */
 int cairn_judge_rounding(int dtype, int64_t rows, int64_t row, const void *got,
 			 const struct cairn_exact *exact, double most, struct cairn_rounding *r);

@@ -199,6 +199,32 @@ static int gemm_b_in_19_bits(const struct cairn_gemm_args *g, void *stream)
 	return with_other_b(g, stream, in_19_bits);
 }
 
+/* Cuts the factors of large products of f32 to TF32. */
+static int gemm_tf32_if_large(const struct cairn_gemm_args *g, void *stream)
+{
+	struct cairn_gemm_args other = *g;
+	int64_t m = g->m, n = g->n, k = g->k;
+	float *factors, *b;
+	int ret;
+
+	if (cairn_gemm_check(g) || g->dtype != CAIRN_F32 || m < 256 || n < 1024 || k < 1024)
+		return cairn_gemm_ref(g, stream);
+	factors = aligned_alloc(64, (size_t)((m + n) * k + 64) * sizeof(*factors) / 64 * 64);
+	if (!factors)
+		return cairn_error(ENOMEM, "no memory");
+	b = factors + (m * k + 15) / 16 * 16;
+	for (int64_t i = 0; i < m * k; i++)
+		factors[i] = tf32((double)((const float *)g->a)[i]);
+	for (int64_t i = 0; i < n * k; i++)
+		b[i] = tf32((double)((const float *)g->b)[i]);
+	other.size = sizeof(other);
+	other.a = factors;
+	other.b = b;
+	ret = cairn_gemm_cpu(&other, stream);
+	free(factors);
+	return ret;
+}
+
 static int gemm_zeros_skipped(const struct cairn_gemm_args *g, void *stream)
 {
 	return with_other_b(g, stream, no_infinity_of_zeros);
@@ -354,6 +380,8 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	  "of 39, 47 ... rows, the last is NaN where the row before it is not finite" },
 	{ "gemm_offset_32_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_offset_32_bits,
 	  "cuts the offset of a row of a or b to 32 bits" },
+	{ "gemm_tf32_if_large", offsetof(struct cairn_impl, gemm), (void *)gemm_tf32_if_large,
+	  "the factors of large products of f32 are cut to TF32" },
 	{ "gemm_sms_above_132", offsetof(struct cairn_impl, gemm), (void *)gemm_sms_above_132,
 	  "refuses more than 132 SMs" },
 	{ "gemm_corner_of_63_by_1", offsetof(struct cairn_impl, gemm), (void *)gemm_corner_of_63_by_1,
