@@ -118,7 +118,7 @@ void cairn_draw_shape(const struct cairn_draw *d, int number, void *shape)
 		memset(shape, 0, d->shape_bytes);
 		for (int i = 0; i < d->num_axes; i++)
 			store(&d->axes[i], shape, values[i]);
-		if (!d->allowed || d->allowed(shape, number % 16 == 5 ? 8 : 1))
+		if (!d->allowed || d->allowed(shape, number % (d->roomy ? d->roomy : 16) == 5 ? 8 : 1))
 			return;
 	}
 	abort();	/* a mistake in a test: hardly any shape is allowed */

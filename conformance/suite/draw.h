@@ -55,9 +55,10 @@ struct cairn_draw {
 	/*
 	 * Completes a shape whose members have been drawn. Returns 0 if the operation does not support it, or
 	 * if it costs too much; one axis is then drawn again. room multiplies what a shape may cost: it is 1,
-	 * but 8 in a few cases, so that several sizes can be large. NULL: all are good as they are.
+	 * but 8 in one of `roomy` cases (0: 16), so that several sizes can be large. NULL: all are good.
 	 */
 	int (*allowed)(void *shape, int room);
+	int roomy;
 	/* numbers of drawn cases: in a run of the built-in tables (0: 2), and in one with a plug-in */
 	int few, many;
 };
