@@ -132,6 +132,11 @@ static const struct shape last[] = {
 	{ N("even_weights_f16", 1, 150, 500, 2, 1, 64, 128), .flags = F16, .scale = 0.03f, .roundings = 4 },
 	/* more rows of query heads of one KV head than 16 bits count */
 	{ N("rows_past_2e16", 1, 1030, 9, 64, 1, 64, 64) },
+	/* many rows and many keys, of which those at the limits of a row's range decide */
+	{ N("limits_2117", 1, 66, 2117, 1, 1, 64, 64), .flags = CAUSAL | F16, .logits = LIMITS },
+	{ N("limits_window_512_d256", 1, 65, 1090, 1, 1, 256, 256), .flags = CAUSAL, .logits = LIMITS,
+		.window = 512 },
+	{ N("limits_window_64", 1, 129, 300, 2, 1, 128, 64), .flags = F16, .logits = LIMITS, .window = 64 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -159,7 +164,7 @@ static int allowed(void *shape, int room)
 
 static const struct cairn_draw draws = {
 	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
-	.allowed = allowed, .many = 4200,
+	.allowed = allowed, .roomy = 8, .many = 4200,
 };
 
 static void shape_at(int index, struct shape *s)

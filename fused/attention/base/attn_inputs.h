@@ -13,12 +13,16 @@
 #include <string.h>
 
 #include "fused/attention/base/attn_stairs.h"
+#include "fused/attention/base/attn_tile.h"
 #include "primitives/base/fp8.h"
 
 /* Patterns of the logits; LARGE_V and TINY_V are patterns of the values. */
 enum { PLAIN, ANY, EQUAL, TOP, NEGATIVE, HUGE_LOGITS, LARGE_V, TINY_V, NUM_LOGITS };
-/* Never chosen by the case index: a NaN in the second request, attn_fill_stairs(), attn_fill_edges(). */
-enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V, STAIRS, EDGES };
+/*
+ * Never chosen by the case index: a NaN in the second request, attn_fill_stairs(), attn_fill_edges(),
+ * attn_fill_limits().
+ */
+enum { NAN_Q = NUM_LOGITS, NAN_K, NAN_V, STAIRS, EDGES, LIMITS };
 
 /* The inputs of a call. Row i of q begins at element i * q_stride; its heads follow each other. */
 struct attn_inputs {
@@ -135,6 +139,51 @@ static inline void attn_fill_edges(const struct attn_inputs *in)
 			attn_store_kv(in, in->k, in->k_at(in->of, b, j, n % in->kv_heads),
 				      large ? 200 : (double)cairn_op_range(in->op, -4, 4));
 		}
+}
+
+/* Returns channel c of the word of key j: -1 or 1, at random. */
+static inline int attn_word(int j, int c)
+{
+	uint64_t x = ((uint64_t)j * 4 + (uint64_t)c / 64 + 1) * 0x9e3779b97f4a7c15u;
+
+	x = (x ^ x >> 31) * 0xd1342543de82ef95u;
+	x ^= x >> 29;
+	return x >> c % 64 & 1 ? 1 : -1;
+}
+
+/*
+ * Overwrites q and K, so that each row weighs the keys at the limits of its range far more than the others:
+ * the first and the last key that it sees, and the keys before and behind these, which the mask hides. With
+ * other data, one key among thousands may change a result by less than its bound. K has a random word for
+ * each key, q the sum of the words of those four keys. The logits of the four are then near qk_dim, those of
+ * other keys near 2 sqrt(qk_dim); sm_scale turns qk_dim into 10. Keys that are NaN stay so.
+ */
+static inline void attn_fill_limits(const struct attn_inputs *in, int causal, int window, float *sm_scale)
+{
+	for (int b = 0, row = 0; b < in->batch; b++) {
+		const int qo = in->qo_len[b], kv = in->kv_len[b];
+
+		for (int n = 0; n < kv * in->kv_heads; n++) {
+			int64_t at = in->k_at(in->of, b, n / in->kv_heads, n % in->kv_heads);
+
+			for (int c = 0; c < in->qk_dim && !isnan(attn_load_kv(in, in->k, at)); c++)
+				attn_store_kv(in, in->k, at + c, attn_word(n / in->kv_heads, c));
+		}
+		for (int i = 0; i < qo; i++, row++) {
+			const int end = attn_visible(i, qo, kv, causal);
+			const int first = attn_first_key(i, qo, kv, window);
+			const int keys[] = { first - 1, first, end - 1, end };
+
+			for (int c = 0; c < in->qk_dim; c++) {
+				int sum = 0;
+
+				for (int k = 0; k < 4; k++)
+					sum += keys[k] >= 0 && keys[k] < kv ? attn_word(keys[k], c) : 0;
+				attn_set_q(in, row, c, sum);
+			}
+		}
+	}
+	*sm_scale = 10 / (float)in->qk_dim;
 }
 
 /* Scales all n elements of v, so that they are close to the format's largest number, or subnormal. */

@@ -25,6 +25,7 @@
 	CAIRN_DRAW_ONE_OF(struct shape, q_gap, 0, 0, 8, 72), \
 	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1), \
 	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1), \
+	CAIRN_DRAW_ONE_OF(struct shape, logits, 0, 0, LIMITS), \
 	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, CAUSAL, CAUSAL, 0)
 
@@ -33,17 +34,27 @@
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, PAGED_PADDED)
 
-/* Completes a drawn shape and says whether it is small enough: at most room * work products, and few keys. */
+/*
+ * Completes a drawn shape and says whether it is small enough: at most room * work products, and few keys.
+ * Where there is more room, most shapes have one request and one or two heads, and not much less work than
+ * allowed: they have many keys together with many rows.
+ */
 static inline int dense_draw_fits(struct shape *s, int room, int64_t work)
 {
-	const int64_t keys = (int64_t)s->batch * s->kv, rows = (int64_t)s->batch * s->qo;
+	int64_t products, least = 0;
 
 	s->pair = 1;
 	s->hq *= s->hkv;
 	s->v = s->v ? s->v : s->qk;
 	s->window = s->window % 3 ? s->window : 0;
-	return rows * (s->kv + 16) * s->hq * (s->qk + s->v) <= room * work &&
-	       keys * s->hkv * s->qk <= room * 500000;
+	if (room > 1 && s->batch % 4) {
+		s->batch = s->hkv = 1;
+		s->hq = 1 + s->hq % 2;
+		least = room * work / 6;
+	}
+	products = (int64_t)s->batch * s->qo * (s->kv + 16) * s->hq * (s->qk + s->v);
+	return products >= least && products <= room * work &&
+	       (int64_t)s->batch * s->kv * s->hkv * s->qk <= room * 500000;
 }
 
 #endif

@@ -230,6 +230,8 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 		logits = op->case_index / 3 % 2 ? TOP : EQUAL;
 	if (kind == CAIRN_KIND_EXTREME)
 		logits = s->logits ? s->logits : 1 + op->case_index / 6 % (NUM_LOGITS - 1);
+	else if (kind != CAIRN_KIND_EXACT && s->logits == LIMITS)
+		logits = LIMITS;
 	p.batch = s->batch;
 	p.flags = s->flags;
 	pad = s->flags & PAGED_PADDED ? 5 : 0;
@@ -269,6 +271,8 @@ static void declare_inputs(struct cairn_op *op, const struct shape *s)
 		attn_fill_exact(&in, s->equal);
 		if (!s->equal)
 			a->sm_scale = 0.25f;
+	} else if (logits == LIMITS) {
+		attn_fill_limits(&in, a->causal, a->window, &a->sm_scale);
 	} else if (logits == STAIRS || logits == EDGES) {
 		a->sm_scale = 1;
 		if (logits == STAIRS)

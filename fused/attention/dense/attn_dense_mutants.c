@@ -23,6 +23,7 @@
 	D(causal_ignored, "the mask is not applied") \
 	D(causal_from_the_top, "the mask is aligned with the first key, not the last") \
 	D(causal_edge_one_short, "the last visible key is masked") \
+	D(own_key_of_long_f16, "with many keys, rows of f16 that end one past a tile lack their own key") \
 	D(causal_edge_one_far, "one key of the future is visible") \
 	D(causal_one_far_at_tile, "one key of the future is visible where it begins a tile") \
 	D(keys_of_request_0, "all requests have the keys of the first") \
@@ -184,6 +185,9 @@ static struct span span_of(const struct cairn_attn_dense_args *a, int b, int i, 
 	if (a->causal && x == DENSE_mask_of_first_half && i % 128 >= 64)
 		s.end -= 64;
 	if (a->causal && x == DENSE_causal_edge_one_short && s.end > 1)
+		s.end--;
+	if (a->causal && x == DENSE_own_key_of_long_f16 && a->dtype == CAIRN_F16 && qo_len > 64 &&
+	    s.end > 2048 && s.end % TILE == 1)
 		s.end--;
 	if (a->causal && (x == DENSE_causal_edge_one_far ||
 			  (x == DENSE_causal_one_far_at_tile && s.end % TILE == 0)))

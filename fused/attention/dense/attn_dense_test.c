@@ -192,6 +192,13 @@ static const struct shape last[] = {
 		.roundings = 4 },
 	{ N("even_weights_cap", 1, 70, 700, 1, 1, 128, 64), .flags = LSE, .scale = 0.02f, .cap = 5,
 		.roundings = 4 },
+	/* many rows and many keys, of which those at the limits of a row's range decide */
+	{ N("limits_2200", 1, 130, 2200, 1, 1, 64, 64), .flags = BOTH | F16, .logits = LIMITS },
+	{ N("limits_4133_of_group_2", 1, 33, 4133, 2, 1, 128, 128), .flags = BOTH, .logits = LIMITS },
+	{ N("limits_window_1024", 1, 66, 2180, 1, 1, 80, 64), .flags = BOTH, .logits = LIMITS,
+		.window = 1024 },
+	{ N("limits_window_128_d256", 1, 66, 1100, 1, 1, 256, 256), .flags = LSE | F16, .logits = LIMITS,
+		.window = 128 },
 };
 
 #define NUM_LAST	((int)ARRAY_SIZE(last))
@@ -220,7 +227,7 @@ static int allowed(void *shape, int room)
 
 static const struct cairn_draw draws = {
 	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
-	.allowed = allowed, .many = 4600,
+	.allowed = allowed, .roomy = 8, .many = 4600,
 };
 
 static void shape_at(int index, struct shape *s)

@@ -365,6 +365,15 @@ static const struct shape windows[] = {
 		.roundings = 4 },
 	{ N("even_weights_fp8", 8, 1, 700, 16, 8, 2, 128), .flags = BOTH | SCALES, .scale = 0.02f,
 		.roundings = 4 },
+	/* many keys, with many rows and with one, of which those at the limits of a row's range decide */
+	{ N("limits_2200", 1, 130, 2200, 16, 1, 1, 64), .flags = BOTH | F16, .logits = LIMITS },
+	{ N("limits_window_1024", 1, 66, 2180, 64, 1, 1, 128), .flags = BOTH, .logits = LIMITS,
+		.window = 1024 },
+	{ N("limits_window_512_d256", 2, 1, 4130, 16, 2, 1, 256), .flags = LSE | F16, .logits = LIMITS,
+		.window = 512 },
+	{ N("limits_of_8200_keys", 2, 1, 8200, 1, 4, 1, 64), .flags = BOTH, .logits = LIMITS },
+	{ N("limits_fp8_window_128", 1, 66, 2180, 16, 1, 1, 64), .flags = BOTH | FP8, .logits = LIMITS,
+		.window = 128 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
@@ -391,6 +400,7 @@ static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_ONE_OF(struct shape, gap, 0, 0, 8, 72),
 	CAIRN_DRAW_ONE_OF(struct shape, explicit_stride, 0, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, equal, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, logits, 0, 0, LIMITS),
 	CAIRN_DRAW_ONE_OF(struct shape, sms, 0, 0, 0, 1, 2, 3, 24),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, CAUSAL, CAUSAL, CAUSAL, 0),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
@@ -403,22 +413,30 @@ static const struct cairn_draw_axis axes[] = {
 			  PAGED_HELD),
 };
 
+/* Where there is more room, most shapes have one request and few heads, but many rows with many keys. */
 static int allowed(void *shape, int room)
 {
 	struct shape *s = shape;
-	const int64_t listed = s->batch * ((int64_t)s->kv / s->page + 1);
-	const int64_t rows = s->flags & DECODES ? s->qo + s->batch - 1 : (int64_t)s->batch * s->qo;
+	int64_t listed, rows, products, least = 0;
 
 	s->pair = 1;
 	s->hq *= s->hkv;
 	s->window = s->window % 3 ? s->window : 0;
-	return rows * (s->kv + 16) * s->hq * s->dim <= room * 4000000 &&
+	if (room > 1 && s->batch % 4) {
+		s->batch = s->hkv = 1;
+		s->hq = 1 + s->hq % 2;
+		least = room * 4000000 / 6;
+	}
+	listed = s->batch * ((int64_t)s->kv / s->page + 1);
+	rows = s->flags & DECODES ? s->qo + s->batch - 1 : (int64_t)s->batch * s->qo;
+	products = rows * (s->kv + 16) * s->hq * s->dim;
+	return products >= least && products <= room * 4000000 &&
 	       listed * s->page * s->hkv * s->dim <= room * 1000000;
 }
 
 static const struct cairn_draw draws = {
 	.shape_bytes = sizeof(struct shape), .axes = axes, .num_axes = ARRAY_SIZE(axes),
-	.allowed = allowed, .many = 2400,
+	.allowed = allowed, .roomy = 8, .many = 2400,
 };
 
 #endif

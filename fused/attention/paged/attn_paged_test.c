@@ -270,6 +270,8 @@ static void setup(struct cairn_op *op)
 		logits = op->case_index / 3 % 2 ? TOP : EQUAL;
 	if (kind == CAIRN_KIND_EXTREME)
 		logits = s.logits ? s.logits : 1 + op->case_index / 6 % (NUM_LOGITS - 1);
+	else if (kind != CAIRN_KIND_EXACT && s.logits == LIMITS)
+		logits = LIMITS;
 	p.batch = s.batch;
 	p.page_size = s.page;
 	p.flags = s.flags;
@@ -339,6 +341,8 @@ static void setup(struct cairn_op *op)
 		attn_fill_exact(&in, s.equal);
 		if (!s.equal)
 			a->sm_scale = 0.25f;
+	} else if (logits == LIMITS) {
+		attn_fill_limits(&in, a->causal, a->window, &a->sm_scale);
 	} else if (logits == STAIRS || logits == EDGES) {
 		a->sm_scale = 1;
 		if (logits == STAIRS)
