@@ -327,15 +327,23 @@ static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PADDED),
 };
 
-/* Parts after the second one are like the first two with other blocks. With several, a window needs q_pos. */
+/*
+ * Parts after the second one are like the first two with other blocks. With several, a window needs q_pos.
+ * Where there is more room, most shapes have one part and few heads, but many rows with many keys.
+ */
 static int allowed(void *shape, int room)
 {
 	struct shape *s = shape;
-	int64_t keys = 0, listed = 0;
+	int64_t keys = 0, listed = 0, products, least = 0;
 
 	s->pair = 1;
 	s->hq *= s->hkv;
 	s->window = s->window % 3 ? s->window : 0;
+	if (room > 1 && s->tokens % 4) {
+		s->parts = s->hkv = 1;
+		s->hq = 1 + s->hq % 2;
+		least = room * 4000000 / 6;
+	}
 	for (int i = 0; i < CAIRN_ATTN_PARTS; i++) {
 		if (i >= 2)
 			s->part[i] = s->part[i - 2];
@@ -348,7 +356,8 @@ static int allowed(void *shape, int room)
 		keys += s->part[i].keys + s->part[i].n;
 		listed += (s->tokens / s->part[i].m + 3) * (int64_t)(s->part[i].keys / s->part[i].n + 2);
 	}
-	return s->tokens * keys * s->hq * s->dim <= room * 4000000 &&
+	products = s->tokens * (keys + 16) * s->hq * s->dim;
+	return products >= least && products <= room * 4000000 &&
 	       keys * s->hkv * s->dim <= room * 500000 &&
 	       listed * (s->flags & HEAD_LISTS ? s->hkv : 1) <= room * 30000 &&
 	       !(s->parts > 1 && s->window && !(s->flags & Q_POS));
