@@ -115,6 +115,7 @@ static const struct shape last[] = {
 	/* many keys of similar weight: errors of independent roundings cancel, others do not (bias.c) */
 	{ N("even_weights", 8, 2, 500, 16, 4), .flags = LSE, .scale = 0.01f, .roundings = 5 },
 	{ N("even_weights_prefill", 1, 50, 600, 16, 1), .flags = LSE | F16, .scale = 0.01f, .roundings = 5 },
+	{ N("limits_2100", 1, 18, 2100, 16, 1), .flags = LSE | LIMITS },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))
@@ -321,6 +322,9 @@ static void setup(struct cairn_op *op)
 	inputs = (struct mla_inputs){ (void *)a->q, a->kv.k_pages, a->dtype, s.heads, &p };
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
+	else if (s.flags & LIMITS)
+		mla_fill_limits(&p, s.heads, a->dtype, (char *)a->q + 128 * 2, 192,
+				(char *)a->kv.k_pages + 512 * 2, 576 * 2);
 	if (s.flags & LATE)
 		mla_fill_late(&inputs);
 	if (s.flags & STEPS)

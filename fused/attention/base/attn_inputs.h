@@ -14,6 +14,7 @@
 
 #include "fused/attention/base/attn_stairs.h"
 #include "fused/attention/base/attn_tile.h"
+#include "fused/attention/base/attn_word.h"
 #include "primitives/base/fp8.h"
 
 /* Patterns of the logits; LARGE_V and TINY_V are patterns of the values. */
@@ -141,22 +142,12 @@ static inline void attn_fill_edges(const struct attn_inputs *in)
 		}
 }
 
-/* Returns channel c of the word of key j: -1 or 1, at random. */
-static inline int attn_word(int j, int c)
-{
-	uint64_t x = ((uint64_t)j * 4 + (uint64_t)c / 64 + 1) * 0x9e3779b97f4a7c15u;
-
-	x = (x ^ x >> 31) * 0xd1342543de82ef95u;
-	x ^= x >> 29;
-	return x >> c % 64 & 1 ? 1 : -1;
-}
-
 /*
  * Overwrites q and K, so that each row weighs the keys at the limits of its range far more than the others:
  * the first and the last key that it sees, and the keys before and behind these, which the mask hides. With
- * other data, one key among thousands may change a result by less than its bound. K has a random word for
- * each key, q the sum of the words of those four keys. The logits of the four are then near qk_dim, those of
- * other keys near 2 sqrt(qk_dim); sm_scale turns qk_dim into 10. Keys that are NaN stay so.
+ * other data, one key among thousands may change a result by less than its bound. K has the words of the
+ * keys (attn_word.h), q the sum of the words of those four keys. The logits of the four are then near qk_dim,
+ * those of other keys near 2 sqrt(qk_dim); sm_scale turns qk_dim into 10. Keys that are NaN stay so.
  */
 static inline void attn_fill_limits(const struct attn_inputs *in, int causal, int window, float *sm_scale)
 {

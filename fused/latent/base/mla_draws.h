@@ -23,6 +23,7 @@
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, F16), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, LSE), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SHARP), \
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, LIMITS), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, PAGED_RAGGED), \
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE, \
 			  PAGED_HELD)

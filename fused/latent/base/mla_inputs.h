@@ -9,6 +9,8 @@
 
 #include <math.h>
 
+#include "fused/attention/base/attn_word.h"
+
 /* The operands of a case: q [nnz, heads, 192], pages of 576 elements a slot. */
 struct mla_inputs {
 	void *q, *pages;
@@ -49,6 +51,36 @@ static inline void mla_add_nan(const struct mla_inputs *x, enum mla_nan where)
 		cairn_fill_nan(x->q, x->dtype, head * 192 + 191, 1);
 	else
 		cairn_fill_nan(x->pages, x->dtype, key + (where == MLA_NAN_LATENT ? 511 : 575), 1);
+}
+
+/*
+ * Gives the last key that each row sees, and the key behind it, far larger logits than the others, as
+ * attn_fill_limits() does. The rotated part of a key is twice its word, that of a row's queries the sum of
+ * the words of the two keys. q_rope has heads that are `stride` elements apart; rope is the rotated part of
+ * the first slot, and slots are slot_bytes apart.
+ */
+static inline void mla_fill_limits(const struct paged *p, int heads, int dtype, void *q_rope, int64_t stride,
+				   char *rope, int64_t slot_bytes)
+{
+	for (int b = 0, row = 0; b < p->batch; b++) {
+		const int kv = p->kv_len[b];
+
+		for (int j = 0; j < kv; j++)
+			for (int c = 0; c < 64; c++)
+				cairn_store(rope + paged_slot(p, b, j) * slot_bytes, dtype, c,
+					    2 * attn_word(j, c));
+		for (int i = 0; i < p->qo_len[b]; i++, row++) {
+			const int end = kv - p->qo_len[b] + i + 1;
+
+			for (int n = 0; n < heads * 64; n++) {
+				int sum = (end > 0 ? attn_word(end - 1, n % 64) : 0) +
+					  (end >= 0 && end < kv ? attn_word(end, n % 64) : 0);
+
+				cairn_store(q_rope, dtype, ((int64_t)row * heads + n / 64) * stride + n % 64,
+					    sum);
+			}
+		}
+	}
 }
 
 /*

@@ -23,6 +23,7 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2,
        ROPE_GAP = F16 << 12,
        FAR_ROWS = F16 << 13,	/* rows of q_latent and q_rope begin past 2^31 and 2^32 elements */
        NO_LISTS = F16 << 14,	/* with slots: the lists of pages are NULL, and kv.max_len is 0 */
+       LIMITS = F16 << 15,	/* the last key that a row sees, and the one behind it, decide */
 };
 
 struct shape {
@@ -66,7 +67,8 @@ static inline void shape_kinds(const struct shape *s, struct cairn_case *c)
 	c->device_only = !!(s->flags & DEVICE);
 	c->roundings = s->roundings;
 	c->far = !!(s->flags & (PAGED_FAR | FAR_ROWS));
-	if (c->far || s->nan || s->ends || s->roundings || s->flags & (LATE | UNDER | NO_LISTS))
+	if (c->far || s->nan || s->ends || s->roundings || s->flags & (LATE | UNDER | NO_LISTS) ||
+	    (s->name && s->flags & LIMITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 }
 

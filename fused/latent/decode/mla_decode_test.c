@@ -163,6 +163,9 @@ static const struct shape last[] = {
 	{ N("even_weights", 3, 1, 1100, 64, 16), .flags = LSE, .scale = 0.01f, .roundings = 4 },
 	{ N("fp8_even_weights_f16", 3, 1, 700, 64, 16), .flags = LSE | F16 | FP8, .scale = 0.01f,
 	  .roundings = 4 },
+	{ N("limits_4133", 1, 2, 4133, 64, 4), .flags = LSE | LIMITS },
+	{ N("limits_2117_fp8", 1, 1, 2117, 64, 4), .flags = LSE | F16 | FP8 | LIMITS },
+	{ N("slots_2056", 1, 2, 500, 64, 2), .slots = 2056, .flags = LSE },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)
@@ -635,6 +638,10 @@ static void setup(struct cairn_op *op)
 		fill_slots(op, &s, &p);
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
+	else if (s.flags & LIMITS && !s.slots)
+		mla_fill_limits(&p, s.heads, a->dtype, (void *)a->q_rope, cairn_mla_rope_stride(a),
+				(char *)a->kv.k_pages + (s.flags & FP8 ? RANK + 16 : RANK * 2),
+				s.flags & FP8 ? CAIRN_MLA_FP8_BYTES : DIM * 2);
 	if (s.flags & UNDER)
 		fill_under(&s, &p, a);
 	if (s.flags & (LATE | STEPS))

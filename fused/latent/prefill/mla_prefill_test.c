@@ -25,6 +25,7 @@ enum { F16 = PAGED_FLAGS, BENCH = F16 << 1, DEVICE = F16 << 2, SHARP = F16 << 3,
        LSE = F16 << 7,
        LAST = F16 << 8,		/* the last requests of a batch: qo_indptr does not begin at 0 */
        ROTATED = F16 << 9,	/* the rotated part alone gives one key of each row all the weight */
+       LIMITS = F16 << 11,	/* the last key that a row sees, and the one behind it, decide */
        NO_PAST = F16 << 10,	/* nnz_past is 0, also where the other bounds are larger than needed */
 };
 
@@ -139,6 +140,7 @@ static const struct shape last[] = {
 	{ N("even_weights", 1, 60, 700, 16, 1), .flags = LSE, .scale = 0.01f, .roundings = 5 },
 	{ N("even_weights_in_chunks", 1, 60, 500, 16, 1), .flags = LSE | F16, .scale = 0.01f, .chunk = 200,
 	  .roundings = 8 },
+	{ N("limits_in_chunks", 1, 70, 570, 16, 1), .flags = LSE | F16 | LIMITS, .chunk = 200 },
 };
 
 #define NUM_GRID	24
@@ -316,7 +318,8 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->roundings = s.roundings;
 	c->far = !!(s.flags & PAGED_FAR);
-	if (c->far || s.nan || s.ends || s.roundings || s.flags & (LATE | ROTATED))
+	if (c->far || s.nan || s.ends || s.roundings || s.flags & (LATE | ROTATED) ||
+	    (s.name && s.flags & LIMITS))
 		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
 	/*
 	 * operations of the attention only, as for mla_paged and attn_dense, without the product that makes
@@ -474,6 +477,9 @@ static void setup(struct cairn_op *op)
 	inputs = (struct mla_inputs){ (void *)a->q, a->kv.k_pages, a->dtype, s.heads, &p };
 	if (op->kind == CAIRN_KIND_EXACT)
 		fill_exact(op, &s, &p);
+	else if (s.flags & LIMITS)
+		mla_fill_limits(&p, s.heads, a->dtype, (char *)a->q + 128 * 2, 192,
+				(char *)a->kv.k_pages + 512 * 2, 576 * 2);
 	if (s.flags & LATE)
 		mla_fill_late(&inputs);
 	if (s.flags & ROTATED)
