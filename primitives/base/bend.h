@@ -10,7 +10,6 @@
 #ifndef CAIRN_BEND_H
 #define CAIRN_BEND_H
 
-#include <math.h>
 #include <stddef.h>
 #include <stdint.h>
 #include <string.h>
@@ -39,14 +38,6 @@ static inline double rounded(int dtype, double v)
 
 	cairn_store(&bits, dtype, 0, v);
 	return cairn_load(&bits, dtype, 0);
-}
-
-/* Returns v, but the largest number of f16 or bf16 where v is finite and would overflow. */
-static inline double saturated(int dtype, double v)
-{
-	const double most = dtype == CAIRN_F16 ? 65504 : 0x1.fep127;
-
-	return dtype != CAIRN_F32 && isfinite(v) && fabs(v) > most ? copysign(most, v) : v;
 }
 
 /* Returns v rounded to f16, or to the 11 significant bits of TF32. */

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* cut_off - for mutants: the results of a kernel that truncates instead of rounding */
+/* cut_off - for mutants: the results of a kernel that truncates instead of rounding, or saturates */
 #ifndef CAIRN_CUT_OFF_H
 #define CAIRN_CUT_OFF_H
 
@@ -30,6 +30,14 @@ static inline float tf32(double x)
 	bits &= ~0x1fffu;
 	memcpy(&f, &bits, sizeof(f));
 	return f;
+}
+
+/* Returns v, but the largest number of f16 or bf16 where v is finite and would overflow. */
+static inline double saturated(int dtype, double v)
+{
+	const double most = dtype == CAIRN_F16 ? 65504 : 0x1.fep127;
+
+	return dtype != CAIRN_F32 && isfinite(v) && fabs(v) > most ? copysign(most, v) : v;
 }
 
 #endif

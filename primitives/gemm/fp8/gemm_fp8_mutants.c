@@ -14,7 +14,7 @@ enum defect { E5M2, SUBNORMALS_FLUSHED, SIGN_LOST, A_SCALE_ROW_MAJOR, A_STRIDE_I
 	      B_SCALE_IGNORED, B_SCALE_NEXT, SCALE_LATE, SCALE_LAST, SCALES_SWAPPED, SCALE_IN_BF16,
 	      SCALE_DIVIDES, SCALE_MAGNITUDE, SCALE_0_SKIPS, SCALE_0_IS_1, SCALE_CLAMPED, TENSOR_AS_ROWS,
 	      NOT_PROMOTED, SUM_IN_DTYPE, SUM_IN_TF32, K_TAIL, STAGE_TWICE, NO_BIAS, BIAS_SCALED,
-	      BIAS_SHIFTED, NAN_IS_0, NAN_IS_480, LAST_ROW, COLUMN_TAIL, SECOND_BATCH, CUT_OFF };
+	      BIAS_SHIFTED, NAN_IS_0, NAN_IS_480, LAST_ROW, COLUMN_TAIL, SECOND_BATCH, CUT_OFF, SATURATES };
 
 static double code(uint8_t v, enum defect d)
 {
@@ -142,7 +142,8 @@ static int bent(const struct cairn_gemm_fp8_args *g, enum defect d)
 			double v = element(g, d, i, d == SECOND_BATCH && j % 256 >= 128 ? j - 128 : j);
 
 			cairn_store(g->out, g->out_dtype, i * g->n + j,
-				    d == CUT_OFF ? cut_off(g->out_dtype, v) : v);
+				    d == CUT_OFF ? cut_off(g->out_dtype, v) :
+				    d == SATURATES ? saturated(g->out_dtype, v) : v);
 		}
 	return 0;
 }
@@ -186,6 +187,7 @@ BENT(last_row, LAST_ROW)
 BENT(column_tail, COLUMN_TAIL)
 BENT(second_batch, SECOND_BATCH)
 BENT(cut, CUT_OFF)
+BENT(saturates, SATURATES)
 
 static int past_the_end(const struct cairn_gemm_fp8_args *g, void *stream)
 {
@@ -341,6 +343,7 @@ const struct cairn_mutant cairn_gemm_fp8_mutants[] = {
 	FP8("column_tail", column_tail, "the columns past a multiple of 8 are not written"),
 	FP8("second_batch", second_batch, "columns 128 to 255 of a tile are those before"),
 	FP8("cut_off", cut, "results are cut off instead of rounded"),
+	FP8("saturates", saturates, "finite results stand where f16 or bf16 overflows"),
 	FP8("past_the_end", past_the_end, "one element is written past the end of out"),
 	FP8("stale_output", stale, "every second call writes nothing"),
 	FP8("split_by_sms", split_by_sms, "with more than 90 SMs, sums are split"),

@@ -328,7 +328,7 @@ static float some_power(struct cairn_op *op, int exponent)
 	return cairn_op_rand(op) & 1 ? -v : v;
 }
 
-/* Also 0 and, in EXTREME, large and small ones: a product of two is at most 2^32, or small for f16. */
+/* Also 0 and, in EXTREME, large and small ones: a product of two is at most 2^32, or 2^6 for f16. */
 static float some_scale(struct cairn_op *op, const struct row *r, const struct plan *p, int is_b)
 {
 	float sign = cairn_op_range(op, 0, 4) ? 1 : -1;
@@ -341,7 +341,7 @@ static float some_scale(struct cairn_op *op, const struct row *r, const struct p
 	if (!cairn_op_range(op, 0, 30))
 		return 0;
 	if (op->kind == CAIRN_KIND_EXTREME)
-		return some_power(op, (int)cairn_op_range(op, -45, r->out_dtype == CAIRN_F16 ? -20 : 15));
+		return some_power(op, (int)cairn_op_range(op, -45, r->out_dtype == CAIRN_F16 ? 2 : 15));
 	return sign * (0.0005f + 1e-6f * (float)cairn_op_range(op, 0, 1000));
 }
 

@@ -4,6 +4,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/bend.h"
+#include "primitives/base/cut_off.h"
 #include "primitives/gemm/lora/lora.h"
 
 enum lora_bend {
