@@ -213,6 +213,16 @@ static int argmax_tiny_is_0(const struct cairn_argmax_args *a, void *stream)
 	return 0;
 }
 
+/* Gives -1 if the first number of a row is a -INFINITY past 2^17 NaN. */
+static int argmax_minus_infinity_past_2e17(const struct cairn_argmax_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_argmax_ref(a, stream));
+	for (int64_t i = 0; i < a->rows; i++)
+		if (a->out[i] >= 131072 && cairn_load(a->logits, a->dtype, i * a->vocab + a->out[i]) < -1e30)
+			a->out[i] = -1;
+	return 0;
+}
+
 const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, block_of_nan, "skips a last block of fewer than 8 tokens that ends with a NaN"),
 	MUTANT(argmax, near_in_tail, "prefers a token 64 places before the end to one that is little larger"),
@@ -223,6 +233,7 @@ const struct cairn_mutant cairn_argmax_mutants[] = {
 	MUTANT(argmax, zeros_differ, "orders -0 below +0"),
 	MUTANT(argmax, all_nan_is_0, "gives 0 for a row of NaN"),
 	MUTANT(argmax, minus_infinity_is_none, "gives -1 for a row of -INFINITY"),
+	MUTANT(argmax, minus_infinity_past_2e17, "gives -1 if only a -INFINITY past 2^17 is a number"),
 	MUTANT(argmax, compared_in_bf16, "compares in bf16"),
 	MUTANT(argmax, compared_in_tf32, "compares f32 logits in TF32"),
 	MUTANT(argmax, ties_in_vector_last, "picks the last of equal logits within a vector of 8"),

@@ -65,11 +65,18 @@ static const int32_t tail_vocabs[] = { 59, 66, 71, 77, 97, 135, 1035, 2110, 1029
 
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_FEW_ENDS, CAIRN_NUM_ENDS, 3 } };
 
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+/* long rows of all kinds of the pairs, the largest logit at the end or anywhere */
+static const struct shape longs[] = {
+	{ .rows = NUM_ROWS, .vocab = 131099, .dtype = CAIRN_F32 },
+	{ .rows = NUM_ROWS, .vocab = 151943, .dtype = CAIRN_F16 },
+};
+
+#define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
+#define NUM_CASES	(FIRST_LONG + (int)ARRAY_SIZE(longs))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 2, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 2, 270000, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_F32, CAIRN_BF16, CAIRN_F16),
 };
 
@@ -93,6 +100,8 @@ static struct shape shape_of(int i)
 		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
+	if (i >= FIRST_LONG)
+		return longs[i - FIRST_LONG];
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -127,7 +136,9 @@ static void describe(int i, struct cairn_case *c)
 	double elements = (double)s.rows * s.vocab;
 
 	snprintf(c->name, sizeof(c->name), "rows%d_vocab%d_%s", s.rows, s.vocab, cairn_dtype_name(s.dtype));
-	if (i >= FIRST_ENDS) {
+	if (i >= FIRST_LONG) {
+		snprintf(c->name, sizeof(c->name), "long_vocab%d_%s", s.vocab, cairn_dtype_name(s.dtype));
+	} else if (i >= FIRST_ENDS) {
 		snprintf(c->name, sizeof(c->name), "ends_rows%d_vocab%d_%s", s.rows, s.vocab,
 			 cairn_dtype_name(s.dtype));
 	} else if (i >= FIRST_TAIL) {
@@ -140,7 +151,9 @@ static void describe(int i, struct cairn_case *c)
 	}
 	if (i >= FIRST_PAIR) {
 		c->bytes = elements * (double)cairn_dtype_bytes(s.dtype);
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL) | CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
+		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+		if (i < FIRST_LONG || i >= NUM_CASES)
+			c->kinds |= CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 		return;
 	}
 	c->device_only = elements > 1100000 && !s.far && !s.large;
@@ -195,18 +208,23 @@ static void fill_pair(struct cairn_op *op, const struct shape *s, void *x)
 	const int tail = op->case_index >= FIRST_TAIL;
 	const int8_t *level = tail ? NULL : cairn_pairs_row(&pairs, op->case_index - FIRST_PAIR);
 
+	const int is_long = op->case_index >= FIRST_LONG && op->case_index < NUM_CASES;
+	/* drawn cases of few rows begin anywhere in the list of rows and places */
+	const int turn = op->case_index >= NUM_CASES ? op->case_index % 4000 : 0;
+
 	for (int32_t i = 0; i < s->rows; i++) {
-		int what = tail ? i / NUM_PLACES % (NUM_ROWS + 1) :
+		int what = is_long ? i : tail ? (i + turn) / NUM_PLACES % (NUM_ROWS + 1) :
 			   i % 2 ? (level[3] + 5) % NUM_ROWS : level[3];
-		int place = tail ? i : level[4] + i;
+		int place = is_long ? (op->case_index == FIRST_LONG ? LAST : MIDDLE) :
+			    tail ? i + turn : level[4] + i;
 		int32_t middle = (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 		int32_t places[] = { 0, 1, middle, s->vocab - 1 };
 
-		if (op->case_index >= FIRST_ENDS && i == s->rows - 1) {
+		if (op->case_index >= FIRST_ENDS && !is_long && i == s->rows - 1 && turn % 4 < 2) {
 			what = ONE_BIT;		/* the last token of the last row decides */
 			place = LAST;
 		}
-		if (op->case_index >= FIRST_ENDS && s->rows > 2 && i == s->rows / 2) {
+		if (op->case_index >= FIRST_ENDS && !is_long && s->rows > 2 && i == s->rows / 2) {
 			what = TINY;		/* the smallest number above 0, the last token, decides */
 			place = LAST;
 		}
