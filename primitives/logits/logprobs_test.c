@@ -118,7 +118,7 @@ static const struct shape holes[] = {
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 270000, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, k, 0, 1, 2, 3, 5, 7, 8, 9, 15, 16, 17, 20, 31, 32),
 	CAIRN_DRAW_ONE_OF(struct shape, dist, NORMAL1, NORMAL5, TIES, EQUAL, PEAK, RISING, FALLING, FEW,
 			  HOLES, HUGE_RANGE, ZEROS, NOTHING, KTH, KTH),
@@ -129,7 +129,7 @@ static int allowed(void *shape, int room)
 {
 	const struct shape *s = shape;
 
-	return (int64_t)s->rows * s->vocab <= room * 200000 && (s->dist != KTH || (s->k && s->vocab > 100));
+	return (int64_t)s->rows * s->vocab <= room * 270000 && (s->dist != KTH || (s->k && s->vocab > 100));
 }
 
 static const struct cairn_draw draws = {

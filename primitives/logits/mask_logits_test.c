@@ -66,7 +66,7 @@ static struct cairn_pairs ends = { .num_factors = 5, .levels = { CAIRN_FEW_ENDS,
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 270000, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, NO_MASK),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, SHARED),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, BEYOND),

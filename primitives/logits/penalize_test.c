@@ -126,11 +126,17 @@ static struct shape lists_of(int i)
 	return (struct shape){ rows[level[2]], level[3] ? 2 * len : len + 7, len, flags[level[1]] };
 }
 
-#define NUM_CASES	(FIRST_LISTS + NUM_LISTS)
+/* vocabularies past 2^17, with some of the features */
+static const struct shape wide[] = {
+	{ 3, 131099, 40, COUNTS | SPARSE }, { 2, 262147, 40, COUNTS }, { 2, 151939, 40, ALL | IDLE_ROWS },
+};
+
+#define FIRST_WIDE	(FIRST_LISTS + NUM_LISTS)
+#define NUM_CASES	(FIRST_WIDE + (int)ARRAY_SIZE(wide))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 3000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 270000, 1),
 	CAIRN_DRAW_SIZE(struct shape, list, 1, 1500, 1),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, CAP),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, COUNTS, COUNTS | SPARSE, COUNTS | ONE_SLOT),
@@ -161,6 +167,8 @@ static struct shape shape_of(int i)
 		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
+	if (i >= FIRST_WIDE)
+		return wide[i - FIRST_WIDE];
 	if (i >= FIRST_LISTS)
 		return lists_of(i - FIRST_LISTS);
 	if (i >= FIRST_ENDS)
@@ -215,7 +223,8 @@ static void describe(int i, struct cairn_case *c)
 		name_pair(c->name, sizeof(c->name), s, levels_of(i));
 	else
 		snprintf(c->name, sizeof(c->name), "%s%s%srows%d_vocab%d%s%s%s%s%s",
-			 i >= FIRST_LISTS ? "lists_" : i >= FIRST_ENDS ? "ends_" : "",
+			 i >= FIRST_WIDE ? "wide_" : i >= FIRST_LISTS ? "lists_" :
+			 i >= FIRST_ENDS ? "ends_" : "",
 			 s->flags & FAR ? "far_" : "",
 			 s->flags & UNTOUCHED ? "untouched_" : "", s->rows, s->vocab,
 			 s->flags & CAP ? "_cap" : "", s->flags & COUNTS ? "_counts" : "",
@@ -224,7 +233,8 @@ static void describe(int i, struct cairn_case *c)
 	c->kinds = CAIRN_ALL_KINDS & ~CAIRN_KIND_BIT(CAIRN_KIND_EXACT);
 	c->far = !!(s->flags & (FAR | UNTOUCHED));
 	if (s->flags & (BENCH | DEVICE | FAR | UNTOUCHED) || (i >= FIRST_ENDS && i < NUM_CASES))
-		c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+		c->kinds = CAIRN_KIND_BIT(i >= FIRST_WIDE && i < NUM_CASES ? CAIRN_KIND_EXTREME :
+					  CAIRN_KIND_NORMAL);
 	c->bench = !!(s->flags & BENCH);
 	c->device_only = !!(s->flags & DEVICE);
 	c->sparse = 1;

@@ -81,6 +81,9 @@ static const struct shape last[] = {
 	  .flags = ONE_SLOT },
 	{ "answers_same_slot_50000", .slots = 2, .vocab = 64, .tokens = 100000, .segments = 50000,
 	  .flags = INDPTR | ONE_SLOT },
+	{ "prompts_vocab131075", .slots = 6, .vocab = 131075, .copies = 1, .tokens = 900, .segments = 12,
+	  .flags = INDPTR | PROMPT },
+	{ "pass_vocab151939", .slots = 3, .vocab = 151939, .tokens = 200, .segments = 200 },
 };
 
 enum { F_PROMPT, F_INDPTR, F_COPIES, F_OUTSIDE, F_SPREAD, F_TRAILING, F_VOCAB, F_SLOTS, F_TOKENS,
@@ -120,7 +123,7 @@ static struct shape ends_of(int i)
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, slots, 1, 2000, 1),
-	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 140000, 1),
+	CAIRN_DRAW_SIZE(struct shape, vocab, 1, 270000, 1),
 	CAIRN_DRAW_SIZE(struct shape, tokens, 0, 70000, 1),
 	CAIRN_DRAW_SIZE(struct shape, copies, 0, 1000, 1),
 	CAIRN_DRAW_SIZE(struct shape, segments, 1, 2000, 1),
@@ -201,6 +204,8 @@ static int32_t some_token(struct cairn_op *op, const struct shape *s)
 		       s->vocab + (int32_t)cairn_op_range(op, 0, 9);
 	if (s->flags & SKEWED && cairn_op_rand(op) % 2)
 		return s->vocab / 2;
+	if (s->vocab > 131072 && cairn_op_rand(op) % 4 == 0)	/* the ends of large vocabularies */
+		return s->vocab - 1 - (int32_t)cairn_op_range(op, 0, 3);
 	return (int32_t)cairn_op_range(op, 0, s->vocab - 1);
 }
 
