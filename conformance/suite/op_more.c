@@ -528,6 +528,37 @@ out_free:
 }
 
 /*
+ * Makes a call with other lists and scalars, in memory and with a workspace of its own, as another batch does
+ * between the layers of this one. If the contract lets a case have no other lists, there is no such call.
+ */
+static int call_another_batch(const struct cairn_more *m)
+{
+	struct cairn_side side;
+	struct cairn_op op;
+	int ret = copy_op(&op, m->f, m->op);
+
+	if (!ret)
+		ret = copy_inputs(&op, 0);
+	if (ret || !m->f->relist || !m->f->relist(op.args))
+		goto out_free;
+	for (size_t k = 0; k < ARRAY_SIZE(m->f->plan_scalars); k++)
+		if (m->f->plan_scalars[k])
+			*(float *)((char *)op.args + m->f->plan_scalars[k]) *= 2;
+	ret = cairn_side_open_guarded(&side, m->f, &op, m->side->impl, m->side->stream);
+	if (ret)
+		goto out_free;
+	ret = cairn_side_send(&side, m->f, &op, &calm, 0);
+	if (!ret)
+		ret = cairn_side_call_round(&side, m->f, &calm);
+	cairn_side_close(&side, &op);
+out_free:
+	if (op.bufs)
+		free_others(m, &op);
+	free_copy(&op);
+	return ret == -E2BIG ? 0 : ret;
+}
+
+/*
  * Makes two calls by one plan, each into fresh outputs, in memory of their own. The workspace keeps the plan,
  * as if the calls were two layers of a model.
  */
@@ -552,6 +583,8 @@ static int call_by_plan(const struct cairn_more *m)
 		ret = make_plan(m, &side, 1);
 	if (ret == -EOPNOTSUPP)		/* the table has no softcap, say */
 		ret = make_plan(m, &side, 0);
+	if (!ret)
+		ret = call_another_batch(m);
 	memcpy((char *)side.args + m->f->planned_field, &planned, sizeof(planned));
 	for (int i = 0; !ret && i < 2; i++) {
 		ret = cairn_side_send(&side, m->f, m->op, &kept, 0);

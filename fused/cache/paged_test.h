@@ -225,11 +225,17 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 	return changed;
 }
 
-/* For cairn_family.relist: changes each position by one. Returns whether there was any. */
+/*
+ * For cairn_family.relist: changes each position by one. Of more than two, the first stays if their number is
+ * odd, and the last if it is even, so that neither shows whether they have changed. Returns whether there was
+ * any.
+ */
 static inline int paged_move_rows(const int32_t *positions, int32_t rows)
 {
+	int32_t kept = rows <= 2 ? rows : rows % 2 ? 0 : rows - 1;
+
 	for (int32_t i = 0; i < rows; i++)
-		((int32_t *)(uintptr_t)positions)[i] ^= 1;
+		((int32_t *)(uintptr_t)positions)[i] ^= i != kept;
 	return rows > 0;
 }
 

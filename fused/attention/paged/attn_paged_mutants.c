@@ -678,6 +678,7 @@ static int attn_lists_from_0(const struct cairn_attn_paged_args *a, void *stream
 static struct {
 	float sm_scale;
 	const void *k_pages;
+	int64_t keys;
 } left;
 
 static int attn_plan_keeps_scale(const struct cairn_attn_paged_args *a, void *stream)
@@ -698,6 +699,21 @@ static int attn_plan_keeps_pages(const struct cairn_attn_paged_args *a, void *st
 	if (!a->planned)
 		left.k_pages = a->kv.k_pages;
 	else if (left.k_pages != a->kv.k_pages)		/* these pages are gone */
+		memset(a->out, 0xff, (size_t)a->nnz_qo * (size_t)a->num_qo_heads * (size_t)a->head_dim * 2);
+	return 0;
+}
+
+/* The plan, here the number of keys, lies in memory of the table: a call in another workspace replaces it. */
+static int attn_plan_of_last_call(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t keys = 0;
+
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	for (int32_t i = 0; i < a->kv.batch; i++)
+		keys += cairn_kv_len(&a->kv, i);
+	if (!a->planned)
+		left.keys = keys;
+	else if (left.keys != keys)
 		memset(a->out, 0xff, (size_t)a->nnz_qo * (size_t)a->num_qo_heads * (size_t)a->head_dim * 2);
 	return 0;
 }
@@ -793,6 +809,7 @@ const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	LIST(lists_from_0, "the list of pages is read as if indptr began at 0")
 	LIST(plan_keeps_scale, "a call by a plan uses the plan's sm_scale")
 	LIST(plan_keeps_pages, "a plan keeps the addresses of the pages")
+	LIST(plan_of_last_call, "a call by a plan uses the plan of the last call, whatever its workspace")
 	LIST(vote_of_the_batch, "the requests decide together whether to rescale")
 	LIST(parts_of_the_batch, "the parts of a request's keys depend on the lengths of the others")
 	KV_CUT_ROW(attn_paged, far_page_16_bits, "page numbers are cut to 16 bits")
