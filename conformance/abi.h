@@ -17,9 +17,11 @@
  *     places in all versions. The suite refuses a plug-in that serves only older versions, and names it.
  *   - An operation returns 0 or -errno (primitives/base/error.h lists the values). -EOPNOTSUPP skips the
  *     case.
- *   - An operation is asynchronous on `stream`; it neither allocates nor synchronises, and can be captured in
- *     a graph. It does not read its argument struct after it has returned.
- *   - The caller owns all memory. The *_workspace query gives the size of the workspace. It reads only the
+ *   - An operation on a device is asynchronous on `stream`; it neither allocates nor synchronises, and can be
+ *     captured in a graph. On host memory it may allocate what it frees before it returns. It does not read
+ *     its argument struct after it has returned.
+ *   - The caller owns all memory. To read or write outside the arrays of an operation is an error. The
+ *     *_workspace query gives the size of the workspace; NULL: the operation needs none. It reads only the
  *     scalars of the arguments; pointers may still be NULL. The contents of a workspace are undefined,
  *     unless the operation's header says that the caller zeroes it before the first use.
  *   - Equal arguments give bitwise equal results, wherever the buffers lie. Where the header allows an output

@@ -36,7 +36,8 @@
  *              The tables cpu and cuda promise more, as for gemm (gemm_rows_test.c): the bits of a row of out
  *              depend neither on the other rows of a nor on the row's place among them, but may depend on m.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
- *              by a full ordering point of the stream.
+ *              by a full ordering point of the stream. They may be other ones in the next call, so nothing
+ *              that is made of them may be kept by their address.
  * Errors:      -EINVAL (null pointer, size < 1, sms < 0), -EOPNOTSUPP, -EIO.
  */
 #ifndef CAIRN_GEMM_FP8W_H

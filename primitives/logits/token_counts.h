@@ -19,7 +19,8 @@
  *   counts              uint16  [num_slots, vocab]  in and out, 16-byte aligned; a slot is undefined
  *                                                   until a copy clears or sets it
  *   copy_to, copy_from  int32   [num_copies]        in, may be NULL if num_copies is 0; a slot that is
- *                                                   copied to occurs only once in both arrays
+ *                                                   copied to occurs once in copy_to and never in
+ *                                                   copy_from
  *   tokens              int32   [num_tokens]        in, may be NULL if num_tokens is 0
  *   slots               int32   [num_segments]      in, may be NULL if num_segments is 0; may repeat
  *   indptr              int32   [num_segments + 1]  in, ascending from 0, at most num_tokens; NULL

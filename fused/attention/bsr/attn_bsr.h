@@ -67,8 +67,10 @@
  *              a call with planned 0, leave this plan in the workspace. A call with planned 1 may then use it
  *              instead of making its own, so that the layers of a model share one plan. It must have the same
  *              workspace, the same scalars except sm_scale and softcap, and index arrays (row_indptr to
- *              key_pos and mask_indptr, q_pos) of the same contents; nothing else may have written to the
- *              workspace. out, lse, q, k, v, the scales and mask may be others. A table may ignore `planned`.
+ *              key_pos and mask_indptr, q_pos) of the same contents, wherever they lie; nothing else may have
+ *              written to the workspace, but other calls may have been made in other workspaces. out, lse, q,
+ *              k, v, the scales and mask may be others. A table may ignore `planned`. attn_plan() takes the
+ *              arguments of a whole call, and refuses the same ones; it writes the workspace alone.
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; block_m,
  *              block_n >= 1; bits only with index_heads 1. Anything else -EOPNOTSUPP. nnz_qo 0 is legal, and

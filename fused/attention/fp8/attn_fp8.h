@@ -32,9 +32,10 @@
  *              or not. Anything else -EOPNOTSUPP. batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    the sum q k has fewer than 24 bits: Hopper's tensor cores align the 32 products of a step and
  *              the sum so far to the largest exponent among them, and truncate what lies below 2^-13 of it.
- *              P is e4m3(256 exp(s - m)), where m is the row's maximum over the keys so far, so that weights
- *              down to 2^-18 count; the sum of p takes unrounded p. The product of P and V over 128 keys is
- *              a sum of the same kind; these sums are scaled and added in fp32. out is rounded once.
+ *              P is e4m3(256 exp(s - m)), where m is the row's maximum over the keys so far, or over all of
+ *              them, so that weights down to 2^-18 count; the sum of p takes unrounded p. The product of P
+ *              and V over 128 keys is a sum of the same kind; these sums are scaled and added in fp32. out is
+ *              rounded once.
  *              For every pair of blocks, each product of two or of all three of q_scale, k_scale and sm_scale
  *              must lie between 2^-100 and 2^100. Logits must be at most 2^20 in magnitude: each block has
  *              its own scale, so logits are scaled before their maximum is subtracted. Scales of v may have

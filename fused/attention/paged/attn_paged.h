@@ -40,7 +40,8 @@
  * Plan:        a call with planned 0 leaves in the workspace how it was divided. A call with planned 1 may
  *              use this instead of making its own plan, so that the layers of a model share one. It must have
  *              the same workspace, the same scalars except sm_scale and softcap, and index arrays of the same
- *              contents; nothing else may have written to the workspace. out, lse, q, the pages and the
+ *              contents, wherever they lie; nothing else may have written to the workspace, but other calls
+ *              may have been made in other workspaces. out, lse, q, the pages and the
  *              scales may be others. A table may ignore `planned`.
  * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any

@@ -18,8 +18,8 @@
  *   workspace         bytes                            lora_workspace() bytes, 256-byte aligned, undefined
  *
  * Supported:   dtype f16, bf16; n, num_slots >= 1; k >= 8, a multiple of 8; rank 8 to 64, a multiple of 8 (an
- *              adapter of a smaller rank is filled up with zeros); num_parts 1 to 3, part_end ascending, the
- *              last one n. m 0 is legal and does nothing. Anything else -EOPNOTSUPP.
+ *              adapter of a smaller rank is filled up with zeros); num_parts 1 to 3, part_end ascending, no
+ *              two equal, the last one n. m 0 is legal and does nothing. Anything else -EOPNOTSUPP.
  * Numerics:    t and the sum in fp32, in any fixed order; one rounding to dtype at the end.
  * Tolerance:   |y - ref| <= (k + rank + 8) 2^-24 (|scale| sum_r |b| sum_l |x a| + |y before|) + u |ref| +
  *              half the smallest subnormal of dtype + (k + rank) 2^-149 (1 + |scale| (1 + sum_r |b|)); u is
