@@ -96,6 +96,8 @@ static int move_page(struct cairn_attn_epoch *e, void *stream, int32_t layer, co
 		return copy_page(e, stream, layer, &move[0], &move[1]);
 	if (gives) {
 		CAIRN_TRY(copy_page(e, stream, layer, &move[0], NULL));
+		if (FAULT(PAGE_OF_BEFORE))
+			FAULT_NAP(10);		/* else the page may come in time by luck */
 		return cairn_relay_give(&e->relay);
 	}
 	if (!takes)
