@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_reduce_norm.cu - one-shot: every rank sends its rows to all others, and sums and norms all rows itself;
- * long calls of more than two ranks are two-shot: a row's owner sums it, and sends the sum to all others
+ * all_reduce_norm.cu - one-shot: every rank sends its rows to all others, and sums and norms all rows itself
  *
  * Schedule: a row is a sequence of 32-bit units (an fp32 element, or two of 16 bits). An LL word carries
  * three of them and the number of the call (comm_device.h), so that no fence, flag or barrier between GPUs is
@@ -11,12 +10,6 @@
  * the time. A thread polls the same words from every peer, sums them in rank order, adds the residual, and
  * keeps the rounded sum in registers; warps exchange their sums of squares through distributed shared memory;
  * then every thread scales and stores its units.
- *
- * Two-shot, row i belongs to rank i mod ranks, which alone gets the others' units. It sends the rounded sum,
- * residual included, to all, and they only norm it. A rank then sends 2 (n - 1) / n of the bytes and not
- * n - 1 times as many. No waits can close a circle: a row's sum waits for units that were sent when earlier
- * rows had been handled, and other ranks wait for the sum. If a wait for units fails, the sum is not sent. A
- * sender's mailbox has units in its first half and sums in its second. Both ways give the same bits.
  *
  * How a row is divided depends on dim and dtype alone, so that bits do not depend on the number of rows.
  * Rows that exceed a mailbox take several launches.
@@ -42,9 +35,6 @@
 #define UNITS		3	/* of a word */
 #define MAX_CLUSTER	8
 #define AHEAD		4	/* rows that a cluster has sent when it handles a row */
-#define TWO_SHOT_BYTES	(512 << 10)	/* of x, from which on more than two ranks share the sums out */
-
-enum way { PAIR, ONE_SHOT, TWO_SHOT };
 
 struct reduce_args {
 	struct comm_device c;
@@ -109,54 +99,20 @@ template <int dtype> ROW void word_unpack(uint4 v, float *f)
 	unit_unpack<dtype>(v.z, f + 2 * n);
 }
 
-/* Places in a mailbox of word w of a row: two-shot, those of its units and of its sum. */
-ROW uint32_t units_at(const struct reduce_args &a, int row, int w)
-{
-	return row / a.c.ranks * a.words + w;
-}
-
-ROW uint32_t sum_at(const struct reduce_args &a, int row, int w)
-{
-	return COMM_WORDS / 2 + units_at(a, row, w);
-}
-
-/* Sends word w of a row to its owner. */
-ROW void send_units(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *u)
-{
-	const int owner = row % a.c.ranks;
-
-	if (w >= 0 && owner != a.c.rank)
-		ptx_st_relaxed_sys_b128(comm_word(a.c, owner, a.c.rank, number, units_at(a, row, w)),
-					make_uint4(u[0], u[1], u[2], number));
-}
-
-/* Sends word w of the sum of an own row to all other ranks. */
-ROW void send_sum(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *u)
-{
-#pragma unroll 1
-	for (int r = 0; w >= 0 && r < a.c.ranks; r++)
-		if (r != a.c.rank)
-			ptx_st_relaxed_sys_b128(comm_word(a.c, r, a.c.rank, number, sum_at(a, row, w)),
-						make_uint4(u[0], u[1], u[2], number));
-}
-
-/*
- * Adds the units of all ranks for a word, in rank order. at: the word's place in mailboxes; w < 0: there is
- * no word. mine: this rank's units. Returns whether all have come.
- */
+/* Adds the units of all ranks for word w of a row, in rank order. mine: this rank's. */
 template <int dtype>
-ROW bool sum_ranks(const struct reduce_args &a, uint32_t at, int w, uint32_t number, const uint32_t *mine,
+ROW void sum_ranks(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *mine,
 		   float *t)
 {
 	constexpr int n = UNITS * unit_elements(dtype);
 	uint4 got[CAIRN_COMM_MAX_RANKS];
-	bool all = true;
 	float f[n];
 
 #pragma unroll
 	for (int r = 0; r < CAIRN_COMM_MAX_RANKS; r++)	/* all first looks are in flight together */
 		if (w >= 0 && r < a.c.ranks && r != a.c.rank)
-			got[r] = ptx_ld_relaxed_sys_b128(comm_word(a.c, a.c.rank, r, number, at));
+			got[r] = ptx_ld_relaxed_sys_b128(comm_word(a.c, a.c.rank, r, number,
+								   row * a.words + w));
 #pragma unroll
 	for (int r = 0; r < CAIRN_COMM_MAX_RANKS; r++) {
 		if (w < 0 || r >= a.c.ranks)
@@ -165,33 +121,12 @@ ROW bool sum_ranks(const struct reduce_args &a, uint32_t at, int w, uint32_t num
 			got[r] = make_uint4(mine[0], mine[1], mine[2], number);
 		else
 			got[r] = comm_await(a.c, COMM_ALL_REDUCE_NORM, number, r,
-					    comm_word(a.c, a.c.rank, r, number, at), got[r]);
-		all &= got[r].w == number;
+					    comm_word(a.c, a.c.rank, r, number, row * a.words + w), got[r]);
 		word_unpack<dtype>(got[r], f);
 #pragma unroll
 		for (int j = 0; j < n; j++)
 			t[j] = r ? t[j] + f[j] : f[j];
 	}
-	return all;
-}
-
-/* Waits for word w of a row's sum from its owner: its units, and t, what they stand for. */
-template <int dtype>
-ROW void take_sum(const struct reduce_args &a, int row, int w, uint32_t number, float *t, uint32_t *sum)
-{
-	const int owner = row % a.c.ranks;
-	uint4 got = make_uint4(0, 0, 0, 0);
-
-	if (w >= 0) {
-		const char *word = comm_word(a.c, a.c.rank, owner, number, sum_at(a, row, w));
-
-		got = comm_await(a.c, COMM_ALL_REDUCE_NORM, number, owner, word,
-				 ptx_ld_relaxed_sys_b128(word));
-	}
-	sum[0] = got.x;
-	sum[1] = got.y;
-	sum[2] = got.z;
-	word_unpack<dtype>(got, t);
 }
 
 /* The same for one or two ranks. The order of two terms does not matter. */
@@ -296,18 +231,8 @@ ROW void store_word(const struct reduce_args &a, int64_t at, int w, float scale,
 	}
 }
 
-/* Sends what this rank has of a row to those that sum it. */
-template <int way>
-ROW void send_row_word(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *u)
-{
-	if (way == TWO_SHOT)
-		send_units(a, row, w, number, u);
-	else
-		send_word(a, row, w, number, u);
-}
-
-template <int dtype, int items, int way>
-__global__ void __launch_bounds__(THREADS, items > 1 ? 2 : way == PAIR ? 4 : 3)
+template <int dtype, int items, bool pair>
+__global__ void __launch_bounds__(THREADS, items > 1 ? 2 : pair ? 4 : 3)
 all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 {
 	constexpr int n = UNITS * unit_elements(dtype);
@@ -338,7 +263,7 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 	if (sends) {
 #pragma unroll
 		for (int k = 0; k < items; k++)
-			send_row_word<way>(a, first, word_of(a, cta, k), number, mine[k]);
+			send_word(a, first, word_of(a, cta, k), number, mine[k]);
 		for (; next < a.rows && next < first + AHEAD * step; next += step) {
 #pragma unroll
 			for (int k = 0; k < items; k++) {
@@ -346,7 +271,7 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 				uint32_t u[UNITS];
 
 				load_units(a.x + (int64_t)next * a.units, a, w, u);
-				send_row_word<way>(a, next, w, number, u);
+				send_word(a, next, w, number, u);
 			}
 		}
 	}
@@ -356,7 +281,6 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 	for (int row = first; row < a.rows; row += step, next += step) {
 		const int64_t at = (int64_t)row * a.units;
 		const bool more = sends && next < a.rows;
-		const bool is_mine = way != TWO_SHOT || row % a.c.ranks == a.c.rank;	/* to sum */
 		uint32_t units[items][UNITS];
 		float sum = 0, scale;
 
@@ -365,28 +289,20 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 			const int w = word_of(a, cta, k);
 			uint32_t old[UNITS] = { 0, 0, 0 }, ahead[UNITS];
 			float t[n] = { 0 };
-			bool good = true;
 
 			if (more)
 				load_units(a.x + (int64_t)next * a.units, a, w, ahead);
-			if (a.residual && is_mine)
+			if (a.residual)
 				load_units(a.residual + at, a, w, old);
-			if (row != first && is_mine)
+			if (row != first)
 				load_units(a.x + at, a, w, mine[k]);
-			if (way == PAIR)
+			if (pair)
 				sum_pair<dtype>(a, row, w, number, mine[k], t);
-			else if (way == ONE_SHOT)
-				sum_ranks<dtype>(a, row * a.words + w, w, number, mine[k], t);
-			else if (is_mine)
-				good = sum_ranks<dtype>(a, units_at(a, row, w), w, number, mine[k], t);
-			if (more)
-				send_row_word<way>(a, next, w, number, ahead);
-			if (is_mine)
-				round_sum<dtype>(a, old, t, units[k]);
 			else
-				take_sum<dtype>(a, row, w, number, t, units[k]);
-			if (way == TWO_SHOT && is_mine && sends && good)
-				send_sum(a, row, w, number, units[k]);
+				sum_ranks<dtype>(a, row, w, number, mine[k], t);
+			if (more)
+				send_word(a, next, w, number, ahead);
+			round_sum<dtype>(a, old, t, units[k]);
 #pragma unroll
 			for (int j = 0; j < n; j++)
 				sum += t[j] * t[j];
@@ -405,12 +321,11 @@ all_reduce_norm_kernel(const __grid_constant__ struct reduce_args a)
 
 /* ---- launching ---- */
 
-static const void *kernel_of(int dtype, int items, enum way way)
+static const void *kernel_of(int dtype, int items, int ranks)
 {
 #define FOR(dtype, items) \
-	(way == PAIR ? (const void *)all_reduce_norm_kernel<dtype, items, PAIR> : \
-	 way == ONE_SHOT ? (const void *)all_reduce_norm_kernel<dtype, items, ONE_SHOT> : \
-			   (const void *)all_reduce_norm_kernel<dtype, items, TWO_SHOT>)
+	(ranks <= 2 ? (const void *)all_reduce_norm_kernel<dtype, items, true> : \
+		      (const void *)all_reduce_norm_kernel<dtype, items, false>)
 #define OF(dtype, most) (items <= 1 ? FOR(dtype, 1) : FOR(dtype, most))
 	/* the longest row has 342 words for a CTA of a cluster of 8, or 683 in fp32 */
 	return dtype == CAIRN_F32 ? OF(CAIRN_F32, 4) : dtype == CAIRN_F16 ? OF(CAIRN_F16, 2) :
@@ -419,47 +334,28 @@ static const void *kernel_of(int dtype, int items, enum way way)
 #undef FOR
 }
 
-/*
- * The sums of a short rest of the rows, too, are shared out only if every rank has some: a rank whose sums
- * have come has ended the call before, and then its mailboxes of two calls ago may be written again.
- */
-static enum way way_of(const struct cairn_all_reduce_norm_args *a, int rows)
-{
-	const int64_t bytes = (int64_t)rows * a->dim * (a->dtype == CAIRN_F32 ? 4 : 2);
-
-	return a->comm.ranks <= 2 ? PAIR :
-	       bytes < TWO_SHOT_BYTES || rows < a->comm.ranks ? ONE_SHOT : TWO_SHOT;
-}
-
-/* Returns the most rows of a launch. */
-static int most_rows(const struct reduce_args *r, enum way way)
-{
-	return way == TWO_SHOT ? (int)(COMM_WORDS / 2 / r->words) * r->c.ranks : (int)(COMM_WORDS / r->words);
-}
-
 static int launch(const struct cairn_all_reduce_norm_args *a, struct reduce_args *r, void *stream)
 {
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	void *params[] = { r };
+	const void *kernel;
+	int clusters, most = (int)(COMM_WORDS / r->words);
 
 	r->shift = r->words <= THREADS ? 0 : r->words <= 2 * THREADS ? 1 : r->words <= 4 * THREADS ? 2 : 3;
 	l.cluster = 1 << r->shift;
+	l.grid[0] = l.cluster;
 	l.block[0] = THREADS;
 	r->part = (r->words + l.cluster - 1) / l.cluster;
-	for (int first = 0; first < a->rows; first += r->rows) {
+	kernel = kernel_of(a->dtype, (r->part + THREADS - 1) / THREADS, a->comm.ranks);
+	clusters = cairn_max_active_clusters(kernel, &l);
+	if (clusters < 1)
+		return clusters < 0 ? clusters :
+			cairn_error(EOPNOTSUPP, "all_reduce_norm: the device holds no cluster of %d",
+				    l.cluster);
+	for (int first = 0; first < a->rows; first += most) {
 		const int64_t at = (int64_t)first * r->units;
-		const int left = a->rows - first;
-		const enum way way = way_of(a, left);
-		const void *kernel = kernel_of(a->dtype, (r->part + THREADS - 1) / THREADS, way);
-		int clusters;
 
-		l.grid[0] = l.cluster;
-		clusters = cairn_max_active_clusters(kernel, &l);
-		if (clusters < 1)
-			return clusters < 0 ? clusters :
-				cairn_error(EOPNOTSUPP, "all_reduce_norm: the device holds no cluster of %d",
-					    l.cluster);
-		r->rows = left < most_rows(r, way) ? left : most_rows(r, way);
+		r->rows = a->rows - first < most ? a->rows - first : most;
 		r->x = (const uint32_t *)a->x + at;
 		r->out = (uint32_t *)a->out + at;
 		r->residual = a->residual ? (uint32_t *)a->residual + at : NULL;

@@ -63,11 +63,6 @@ static const struct shape singles[] = {
 	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	/* more ranks, and more than a mailbox of a host table */
 	{ .ranks = 3, .rows = 35, .dim = 16384, .dtype = CAIRN_F16, .eps = 1e-5f },
-	/* ranks share the sums out: rows that they own unequally, and more than half a mailbox */
-	{ .ranks = 4, .rows = 131, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
-	{ .ranks = 8, .rows = 9, .dim = 16384, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f },
-	{ .ranks = 3, .rows = 1700, .dim = 2056, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f,
-	  .device_only = 1 },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 
