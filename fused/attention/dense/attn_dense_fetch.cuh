@@ -23,15 +23,13 @@ struct attn_dense_maps {
 
 /*
  * The order in which CTAs take row tiles: by sections of heads whose keys the L2 can hold together, and
- * within a section those with the most keys first. If the pairs are not a multiple of a section, the first
- * section is the short one: as the last one, it would leave SMs idle beside its longest row tiles.
+ * within a section those with the most keys first.
  */
 struct attn_dense_plan {
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t *counter;		/* the next row tile; NULL: CTAs take them in order, back and forth */
 	int32_t batch, units, row_tiles;	/* requests; units of heads per request; row tiles per unit */
 	int32_t section;		/* pairs of request and unit whose keys the L2 can hold together */
-	int32_t missing;		/* by how many pairs the first section is shorter */
 	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
 };
 
@@ -90,18 +88,14 @@ template <class F, class V = struct attn_range>
 ATTN_DEV struct attn_dense_walk attn_dense_find(const struct attn_dense_plan &plan,
 						const typename V::call &a, int i, struct attn_row_tile *tile)
 {
-	int pairs = plan.batch * plan.units, first, in_section = plan.section, b, end;
+	int pairs = plan.batch * plan.units, first, in_section, b, end;
 	struct attn_dense_walk w = {};
 	struct attn_row_tile t = {};
 
 	t.num_tiles = w.num_tiles = -1;
 	if (i < pairs * plan.row_tiles) {
-		first = (int)(((uint32_t)i + plan.missing * plan.row_tiles) /
-			      (uint32_t)(plan.section * plan.row_tiles)) * plan.section - plan.missing;
-		if (first < 0) {
-			in_section += first;
-			first = 0;
-		}
+		first = i / (plan.section * plan.row_tiles) * plan.section;
+		in_section = min(plan.section, pairs - first);
 		i -= first * plan.row_tiles;
 		t.row0 = (plan.row_tiles - 1 - i / in_section) * F::ctas * F::rows;
 		first += i % in_section;

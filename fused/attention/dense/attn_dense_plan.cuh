@@ -56,13 +56,8 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 	plan->section = section < 1 ? 1 : (int32_t)section;
 	/* units of one KV head read the same keys, so a section can have more units */
 	plan->section *= group >> shift;
-	if (plan->section > plan->batch * plan->units)
-		plan->section = plan->batch * plan->units;
-	if ((int64_t)plan->section * plan->row_tiles > 0x7fffffff / 2)
-		plan->section = 0x7fffffff / 2 / plan->row_tiles;
-	plan->missing = plan->batch * plan->units % plan->section;
-	if (plan->missing)
-		plan->missing = plan->section - plan->missing;
+	if ((int64_t)plan->section * plan->row_tiles > 0x7fffffff)
+		plan->section = 0x7fffffff / plan->row_tiles;
 	return (int)items;
 }
 
