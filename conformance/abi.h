@@ -76,7 +76,7 @@
 #include "primitives/logits/mask_logits.h"
 #include "primitives/logits/penalize.h"
 #include "primitives/draw/pick_ids.h"
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/rows/rope.h"
 #include "primitives/draw/sample.h"

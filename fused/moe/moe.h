@@ -116,7 +116,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #define CAIRN_MOE_FEW	8
 

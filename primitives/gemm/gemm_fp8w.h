@@ -46,7 +46,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #define CAIRN_GEMM_FP8W_EXACT_M	256
 

@@ -54,7 +54,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #define CAIRN_GEMM_FP8_CHUNK	128
 #define CAIRN_GEMM_FP8_JUDGED	0x1p26	/* products of a case of which every element is judged */

@@ -6,7 +6,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #define CHUNK	CAIRN_FP8_BLOCK
 #define LANES	32

@@ -5,7 +5,7 @@
 
 #include "conformance/harness.h"
 #include "primitives/base/fp8.h"
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \

@@ -12,7 +12,7 @@
  */
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/base/launch.h"
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 #include "primitives/rows/row.cuh"
 
 #define THREADS	256

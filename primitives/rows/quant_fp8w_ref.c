@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* quant_fp8w_ref - the reference; quant_fp8w.h defines every bit of the result */
-#include "primitives/gemm/quant_fp8w.h"
+#include "primitives/rows/quant_fp8w.h"
 
 #include <math.h>
 
