@@ -86,6 +86,11 @@ struct cairn_may_alias {
 	int (*if_args)(const void *args);
 };
 
+/* Offsets in the arguments: an output that a caller may leave out, and one that goes with it (0: none). */
+struct cairn_may_omit {
+	size_t out, with;
+};
+
 /*
  * Declares that the bits of a row's, or request's, result do not depend on what the other rows of the call
  * hold or, if `keys` is set, on how many keys later requests have. All members are offsets in the arguments;
@@ -162,6 +167,8 @@ struct cairn_family {
 	 * give the bits of the first one.
 	 */
 	struct cairn_may_alias may_alias[2];
+	/* where the family's argument check allows it, a call without these outputs */
+	struct cairn_may_omit may_omit[2];
 	struct cairn_company company;
 	/*
 	 * Narrows args to the i-th of a few parts, which together cover every row once; results must not

@@ -183,6 +183,64 @@ static int calls_in_place(const struct cairn_more *m)
 	return 0;
 }
 
+/* ---- without an output ---- */
+
+static int call_without(const struct cairn_more *m, const struct cairn_may_omit *omit)
+{
+	const size_t fields[] = { omit->out, omit->with };
+	uint8_t **want = malloc((size_t)m->op->num_bufs * sizeof(*want));
+	cairn_check_fn check = cairn_check_of(m->f);
+	void *pointer[ARRAY_SIZE(fields)], *null = NULL;
+	char doing[128];
+	int ret, legal;
+
+	if (!want)
+		return cairn_call_failed(m->o, m->side->impl, -ENOMEM, "without an output");
+	memcpy(want, m->own, (size_t)m->op->num_bufs * sizeof(*want));
+	ret = cairn_side_send(m->side, m->f, m->op, &calm, 1);
+	for (size_t k = 0; k < ARRAY_SIZE(fields) && fields[k]; k++) {
+		int at = cairn_buf_of(m->op, fields[k]);
+
+		/* an output that is left out is not written */
+		want[at] = m->op->bufs[at].base;
+		pointer[k] = pointer_at(m->side->args, fields[k]);
+		memcpy((char *)m->side->args + fields[k], &null, sizeof(null));
+	}
+	snprintf(doing, sizeof(doing), "a call without %s",
+		 m->op->bufs[cairn_buf_of(m->op, omit->out)].name);
+	legal = !check || !check(m->side->args);
+	if (ret)
+		cairn_call_failed(m->o, m->side->impl, ret, doing);
+	else if (legal)
+		ret = call(m, m->side, doing);
+	if (!ret && legal)
+		ret = fetch(m, m->side, m->op);
+	if (!ret && legal) {
+		forgive_all(m);
+		for (size_t k = 0; k < ARRAY_SIZE(fields) && fields[k]; k++) {
+			int at = cairn_buf_of(m->op, fields[k]);
+
+			forgive(m, at, at, want[at]);
+		}
+		cairn_check_bits(m->f, m->op, want, m->later, doing, m->o);
+	}
+	for (size_t k = 0; k < ARRAY_SIZE(fields) && fields[k]; k++)
+		memcpy((char *)m->side->args + fields[k], &pointer[k], sizeof(pointer[k]));
+	free(want);
+	return ret;
+}
+
+static int calls_without(const struct cairn_more *m)
+{
+	for (size_t k = 0; k < ARRAY_SIZE(m->f->may_omit); k++) {
+		const struct cairn_may_omit *omit = &m->f->may_omit[k];
+
+		if (omit->out && cairn_buf_of(m->op, omit->out) >= 0 && !cairn_op_is_far(m->op))
+			CAIRN_TRY(call_without(m, omit));
+	}
+	return 0;
+}
+
 /* ---- rows beside other rows ---- */
 
 /*
@@ -664,7 +722,7 @@ out_free:
 
 void cairn_further_calls(const struct cairn_more *m)
 {
-	if (calls_in_place(m) || m->o->verdict != CAIRN_PASS)
+	if (calls_in_place(m) || calls_without(m) || m->o->verdict != CAIRN_PASS)
 		return;
 	if (call_in_company(m) || call_in_parts(m) || cairn_call_forms(m) || call_with_all_sms(m) ||
 	    call_by_plan(m) || m->o->verdict != CAIRN_PASS)
