@@ -4,8 +4,8 @@
  *
  * exp: for g < 0 the product is up t g t / (1 + t t) with t = exp(g / 2), for g >= 0 it is up g / (1 +
  * exp(-g)). No intermediate value overflows, and none underflows before the result does (see silu_mul.h).
- * Each case takes one ex2.approx and one approximate division (2 ulp each). gelu differs only in the argument
- * of exp; it has its own instances.
+ * Each case takes one ex2.approx and one approximate division (2 ulp each), by a number from 1 to 2. gelu
+ * differs only in the argument of exp; it has its own instances.
  */
 #ifndef CAIRN_ACT_MUL_CUH
 #define CAIRN_ACT_MUL_CUH
@@ -14,6 +14,15 @@
 
 #define GELU_1	1.5957691216057308f	/* 2 sqrt(2 / pi) */
 #define GELU_3	0.044715f
+
+/* Returns 1 / d for d from 1 to 2; unlike __fdividef(), it does not prepare for a subnormal d. */
+ROW float act_inverse(float d)
+{
+	float r;
+
+	asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(d));
+	return r;
+}
 
 template <int gelu> ROW float act_mul(float g, float up)
 {
@@ -26,7 +35,7 @@ template <int gelu> ROW float act_mul(float g, float up)
 	t = __expf(negative ? 0.5f * z : -z);
 	s = negative ? t : 1;
 	d = 1 + t * s;
-	return __fdividef(up * s, d) * g * s;
+	return up * s * act_inverse(d) * g * s;
 }
 
 #undef GELU_1

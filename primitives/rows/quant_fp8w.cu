@@ -10,64 +10,20 @@
  * lanes share a piece, and the scales of a CTA are contiguous. Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us
  * at the copy stream's 4.2 TB/s.
  */
-#include "primitives/ptx/fp8.cuh"
 #include "primitives/base/launch.h"
-#include "primitives/rows/quant_fp8w.h"
-#include "primitives/rows/row.cuh"
+#include "primitives/rows/quant_row.cuh"
 
 #define THREADS	256
-#define PIECE_LANES	(CAIRN_FP8_BLOCK / 8)
-#define PIECES		(THREADS / PIECE_LANES)	/* that the threads of a CTA hold at a time */
+#define PIECES		(THREADS / QUANT_PIECE_LANES)	/* that the threads of a CTA hold at a time */
 #define TURNS		2			/* pieces of a thread */
 #define MOST_ROW	16384			/* elements that a CTA can hold */
-
-ROW float scale_of(float max)
-{
-	float scale = __fdiv_rn(max, (float)CAIRN_FP8_MAX);
-
-	return scale == 0 ? 1 : scale;
-}
-
-/*
- * Divides by the scale, correctly rounded. inverse: 1 / scale, correctly rounded, or 0 where the remainder
- * below may not be exact; with an exact remainder q + remainder * inverse rounds to the quotient, if q is off
- * by at most one unit in the last place. A quotient below 2^-10, whose remainder may underflow, becomes the
- * code of 0. Its sign is set apart, because -0 - (-0) is +0.
- */
-ROW float divide(float x, float scale, float inverse)
-{
-	float q = x * inverse;
-
-	if (inverse == 0)
-		return __fdiv_rn(x, scale);
-	return copysignf(__fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q), x);
-}
-
-ROW float inverse_of(float scale)
-{
-	return scale > 0x1p-90f && scale < 0x1p90f ? __frcp_rn(scale) : 0;
-}
-
-/* Returns the codes of eight elements. */
-ROW uint2 codes_of(const float f[8], float scale, float inverse)
-{
-	float q[8];
-
-#pragma unroll
-	for (int j = 0; j < 8; j++)
-		q[j] = divide(f[j], scale, inverse);
-	return make_uint2(fp8_narrow(q[0], q[1]) | fp8_narrow(q[2], q[3]) << 16,
-			  fp8_narrow(q[4], q[5]) | fp8_narrow(q[6], q[7]) << 16);
-}
 
 /* Returns the largest value of all threads of the CTA. */
 template <int WARPS> ROW float cta_max(float max)
 {
 	__shared__ float s_max[WARPS];
 
-#pragma unroll
-	for (int step = 16; step > 0; step /= 2)
-		max = fmaxf(max, __shfl_xor_sync(0xffffffffu, max, step));
+	max = quant_lanes_max<32>(max);
 	if (threadIdx.x % 32 == 0)
 		s_max[threadIdx.x / 32] = max;
 	__syncthreads();
@@ -98,19 +54,17 @@ quant_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int high, i
 	ptx_griddepcontrol_launch_dependents();
 	for (int v = threadIdx.x; v < rows * eights; v += THREADS) {
 		load8<dtype>(a, (int64_t)(i0 + v / eights) * a.k + j0 + v % eights * 8, f);
-#pragma unroll
-		for (int j = 0; j < 8; j++)
-			max = fmaxf(max, fabsf(f[j]));
+		max = quant_max(max, f);
 	}
-	scale = scale_of(cta_max<THREADS / 32>(max));
-	inverse = inverse_of(scale);
+	scale = quant_scale(cta_max<THREADS / 32>(max));
+	inverse = quant_inverse(scale);
 	if (threadIdx.x == 0)
 		a.scale[blockIdx.x] = scale;
 	for (int v = threadIdx.x; v < rows * eights; v += THREADS) {
 		int64_t e = (int64_t)(i0 + v / eights) * a.k + j0 + v % eights * 8;
 
 		load8<dtype>(a, e, f);
-		*(uint2 *)(a.b + e) = codes_of(f, scale, inverse);
+		*(uint2 *)(a.b + e) = quant_codes(f, scale, inverse);
 	}
 }
 
@@ -133,12 +87,10 @@ row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 #pragma unroll
 	for (int i = 0; i < MOST; i++) {
 		row_unpack<dtype>(held[i], f);
-#pragma unroll
-		for (int j = 0; j < 8; j++)
-			max = fmaxf(max, fabsf(f[j]));
+		max = quant_max(max, f);
 	}
-	scale = scale_of(cta_max<CTA / 32>(max));
-	inverse = inverse_of(scale);
+	scale = quant_scale(cta_max<CTA / 32>(max));
+	inverse = quant_inverse(scale);
 	if (threadIdx.x == 0)
 		a.scale[blockIdx.x] = scale;
 #pragma unroll
@@ -146,7 +98,7 @@ row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 		if (threadIdx.x + i * CTA < eights) {
 			row_unpack<dtype>(held[i], f);
 			*(uint2 *)(a.b + first + 8 * (threadIdx.x + i * CTA)) =
-				codes_of(f, scale, inverse);
+				quant_codes(f, scale, inverse);
 		}
 	}
 }
@@ -154,10 +106,11 @@ row_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a)
 template <int dtype> __global__ void __launch_bounds__(THREADS)
 pieces_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int blocks)
 {
-	const int block = blockIdx.x % blocks, lane = threadIdx.x % PIECE_LANES;
-	const int64_t first = (int64_t)(blockIdx.x / blocks) * PIECES * TURNS + threadIdx.x / PIECE_LANES;
+	const int block = blockIdx.x % blocks, lane = threadIdx.x % QUANT_PIECE_LANES;
+	const int64_t first = (int64_t)(blockIdx.x / blocks) * PIECES * TURNS +
+			      threadIdx.x / QUANT_PIECE_LANES;
 	const int64_t column = block * CAIRN_FP8_BLOCK + lane * 8;
-	float max[TURNS] = {}, f[TURNS][8] = {};
+	float max[TURNS], f[TURNS][8] = {};
 
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
@@ -166,24 +119,18 @@ pieces_kernel(const __grid_constant__ struct cairn_quant_fp8w_args a, int blocks
 		if (first + i * PIECES < a.n && column < a.k)
 			load8<dtype>(a, (first + i * PIECES) * a.k + column, f[i]);
 #pragma unroll
-	for (int i = 0; i < TURNS; i++) {
-#pragma unroll
-		for (int j = 0; j < 8; j++)
-			max[i] = fmaxf(max[i], fabsf(f[i][j]));
-#pragma unroll
-		for (int step = PIECE_LANES / 2; step > 0; step /= 2)
-			max[i] = fmaxf(max[i], __shfl_xor_sync(0xffffffffu, max[i], step));
-	}
+	for (int i = 0; i < TURNS; i++)
+		max[i] = quant_lanes_max<QUANT_PIECE_LANES>(quant_max(0, f[i]));
 #pragma unroll
 	for (int i = 0; i < TURNS; i++) {
 		const int64_t row = first + i * PIECES;
-		const float scale = scale_of(max[i]);
+		const float scale = quant_scale(max[i]);
 
 		if (row >= a.n || column >= a.k)
 			continue;
 		if (lane == 0)
 			a.scale[(int64_t)block * a.n + row] = scale;
-		*(uint2 *)(a.b + row * a.k + column) = codes_of(f[i], scale, inverse_of(scale));
+		*(uint2 *)(a.b + row * a.k + column) = quant_codes(f[i], scale, quant_inverse(scale));
 	}
 }
 
