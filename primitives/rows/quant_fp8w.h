@@ -63,6 +63,22 @@ int cairn_quant_fp8w_check(const struct cairn_quant_fp8w_args *args);
 /* Fills exact[0] for b, as bytes, and exact[1] for scale. */
 int cairn_quant_fp8w_exact(const struct cairn_quant_fp8w_args *args, struct cairn_exact *exact);
 
+/* ---- for operations that quantise the rows that they compute; scale_kind is ROWS or PIECES ---- */
+
+/*
+ * Checks the members q, q_scale and q_kind of operation `op`: 0, -EINVAL or -EOPNOTSUPP. args->w is not read,
+ * and dim may be at most `most`. `op` checks for itself that n and k are not negative.
+ */
+int cairn_quant_fp8w_check_out(const struct cairn_quant_fp8w_args *args, int32_t most, const char *op);
+/* Quantises row i, which alone lies at args->w. The other arguments are those of all rows. */
+void cairn_quant_fp8w_cpu_row(const struct cairn_quant_fp8w_args *args, int64_t i);
+/*
+ * Fills exact[0] and exact[1] for row i, whose elements are within bound[] of val[]; args->w is not read. An
+ * element whose sign is open may have any code.
+ */
+void cairn_quant_fp8w_exact_row(const struct cairn_quant_fp8w_args *args, int64_t i, const double *val,
+				const double *bound, struct cairn_exact *exact);
+
 #ifdef __cplusplus
 }
 #endif

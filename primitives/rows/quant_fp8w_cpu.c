@@ -55,6 +55,30 @@ static int32_t chunk_at(const struct cairn_quant_fp8w_args *a, int32_t j)
 	return a->k - j < CHUNK ? a->k - j : CHUNK;
 }
 
+/* Quantises row t or, with blocks, row t of blocks. */
+static void quantise(const struct cairn_quant_fp8w_args *a, int64_t t)
+{
+	int64_t high = a->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? CAIRN_FP8_BLOCK : 1;
+	int64_t i0 = t * high, i1 = i0 + high < a->n ? i0 + high : a->n;
+	float scale = 1, max = 0;
+
+	for (int32_t j = 0; j < a->k; j += CHUNK) {
+		for (int64_t i = i0; i < i1; i++)
+			max = fmaxf(max, largest(a, i * a->k + j, chunk_at(a, j)));
+		if (!a->scale_kind)
+			continue;
+		*scale_at(a, t, j / CHUNK) = scale = scale_of(max);
+		max = 0;
+		for (int64_t i = i0; i < i1; i++)
+			narrow_chunk(a, i * a->k + j, chunk_at(a, j), scale);
+	}
+	if (a->scale_kind)
+		return;
+	a->scale[t] = scale = scale_of(max);
+	for (int32_t j = 0; j < a->k; j += CHUNK)
+		narrow_chunk(a, i0 * a->k + j, chunk_at(a, j), scale);
+}
+
 int cairn_quant_fp8w_cpu(const struct cairn_quant_fp8w_args *a, void *stream)
 {
 	int32_t high, tiles;
@@ -64,25 +88,16 @@ int cairn_quant_fp8w_cpu(const struct cairn_quant_fp8w_args *a, void *stream)
 	high = a->scale_kind == CAIRN_FP8_SCALE_BLOCKS ? CAIRN_FP8_BLOCK : 1;
 	tiles = (a->n + high - 1) / high;
 	#pragma omp parallel for schedule(static) if ((int64_t)a->n * a->k > 1 << 16)
-	for (int32_t t = 0; t < tiles; t++) {
-		int64_t i0 = (int64_t)t * high, i1 = i0 + high < a->n ? i0 + high : a->n;
-		float scale = 1, max = 0;
-
-		for (int32_t j = 0; j < a->k; j += CHUNK) {
-			for (int64_t i = i0; i < i1; i++)
-				max = fmaxf(max, largest(a, i * a->k + j, chunk_at(a, j)));
-			if (!a->scale_kind)
-				continue;
-			*scale_at(a, t, j / CHUNK) = scale = scale_of(max);
-			max = 0;
-			for (int64_t i = i0; i < i1; i++)
-				narrow_chunk(a, i * a->k + j, chunk_at(a, j), scale);
-		}
-		if (a->scale_kind)
-			continue;
-		a->scale[t] = scale = scale_of(max);
-		for (int32_t j = 0; j < a->k; j += CHUNK)
-			narrow_chunk(a, i0 * a->k + j, chunk_at(a, j), scale);
-	}
+	for (int32_t t = 0; t < tiles; t++)
+		quantise(a, t);
 	return 0;
+}
+
+void cairn_quant_fp8w_cpu_row(const struct cairn_quant_fp8w_args *args, int64_t i)
+{
+	struct cairn_quant_fp8w_args row = *args;
+
+	row.b += i * row.k;
+	row.scale += i;		/* n still says how far the scales of its pieces are apart */
+	quantise(&row, 0);
 }

@@ -84,3 +84,67 @@ int cairn_quant_fp8w_exact(const struct cairn_quant_fp8w_args *a, struct cairn_e
 	CAIRN_TRY(cairn_quant_fp8w_check(a));
 	return quantise(a, exact);
 }
+
+/* Returns the largest finite number of dtype. */
+static double largest_of(int dtype)
+{
+	return dtype == CAIRN_F16 ? 65504 : dtype == CAIRN_BF16 ? 0x1.fep127 : 0x1.fffffep127;
+}
+
+#define ANY_CODE	1000	/* a bound that all codes keep */
+
+/*
+ * Fills exact[0] for the code of an element within bound of val, whose scale is between lo and hi. Both
+ * quotients are rounded outwards; a code grows with the quotient's magnitude. Codes are integers, so half a
+ * code more lets no other code pass.
+ */
+static void code_between(double val, double bound, float lo, float hi, struct cairn_exact *exact, int64_t e)
+{
+	double least = fabs(val) - bound, most = fabs(val) + bound;
+	int code, last;
+
+	if (!(least > 0)) {
+		exact->val[e] = 0;
+		exact->bound[e] = ANY_CODE;
+		return;
+	}
+	code = cairn_float_to_e4m3(nextafterf((float)(least / (double)hi), 0));
+	last = cairn_float_to_e4m3(nextafterf((float)(most / (double)lo), INFINITY));
+	exact->val[e] = (code + last) / 2.0 + (val < 0 ? 0x80 : 0);
+	exact->bound[e] = (last - code) / 2.0 + 0.49;
+}
+
+void cairn_quant_fp8w_exact_row(const struct cairn_quant_fp8w_args *a, int64_t i, const double *val,
+				const double *bound, struct cairn_exact *exact)
+{
+	int pieces = a->scale_kind == CAIRN_FP8_SCALE_PIECES;
+	int32_t wide = pieces ? CAIRN_FP8_BLOCK : a->k;
+
+	for (int32_t j0 = 0; j0 < a->k; j0 += wide) {
+		int64_t at = pieces ? (int64_t)(j0 / wide) * a->n + i : i;
+		int32_t j1 = lesser(a->k, j0 + wide);
+		double least = 0, most = 0;
+		float lo, hi;
+		int known = 1;
+
+		for (int32_t j = j0; j < j1; j++) {
+			known &= fabs(val[j]) + bound[j] <= largest_of(a->dtype);
+			least = fmax(least, fabs(val[j]) - bound[j]);
+			most = fmax(most, fabs(val[j]) + bound[j]);
+		}
+		lo = nextafterf((float)(least / CAIRN_FP8_MAX), 0);
+		hi = nextafterf((float)(most / CAIRN_FP8_MAX), INFINITY);
+		if (known && !(lo > 0))		/* a quotient of 0 makes the scale 1 */
+			hi = fmaxf(hi, 1);
+		exact[1].val[at] = known ? ((double)lo + (double)hi) / 2 : NAN;
+		exact[1].bound[at] = known ? ((double)hi - (double)lo) / 2 : INFINITY;
+		for (int32_t j = j0; j < j1; j++) {
+			if (known && lo > 0) {
+				code_between(val[j], bound[j], lo, hi, &exact[0], i * a->k + j);
+				continue;
+			}
+			exact[0].val[i * a->k + j] = known ? 0 : NAN;
+			exact[0].bound[i * a->k + j] = known ? ANY_CODE : INFINITY;
+		}
+	}
+}

@@ -5,8 +5,10 @@
 #include <math.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/args.h"
 #include "primitives/base/bend.h"
 #include "primitives/base/cut_off.h"
+#include "primitives/rows/quant_out/quant_out_mutants.h"
 #include "primitives/rows/rmsnorm.h"
 #include "primitives/base/nudge.h"
 
@@ -290,6 +292,36 @@ static int rmsnorm_row_65_of_offset(const struct cairn_rmsnorm_args *a, void *st
 	return 0;
 }
 
+/* Computes right results, with out in memory of its own if the caller leaves it out, and applies a defect. */
+static int rmsnorm_with_q(const struct cairn_rmsnorm_args *args, enum quant_out_bend bend)
+{
+	struct cairn_quant_fp8w_args quant;
+	struct cairn_rmsnorm_args a;
+	int ret;
+
+	if (cairn_rmsnorm_check(args))
+		return cairn_rmsnorm_ref(args, NULL);
+	cairn_copy_args(&a, args, sizeof(a));
+	if (!a.q)
+		return cairn_rmsnorm_ref(args, NULL);
+	if (!a.out)
+		a.out = calloc((size_t)a.rows + 1, (size_t)a.dim * cairn_dtype_bytes(a.dtype));
+	if (!a.out)
+		return cairn_error(ENOMEM, "no memory");
+	ret = cairn_rmsnorm_ref(&a, NULL);
+	quant = (struct cairn_quant_fp8w_args){
+		.b = a.q, .scale = a.q_scale, .w = a.out, .n = a.rows, .k = a.dim, .dtype = a.dtype,
+		.scale_kind = a.q_kind,
+	};
+	if (!ret)
+		quant_out_spoil(&quant, bend, !args->out);
+	if (!args->out)
+		free(a.out);
+	return ret;
+}
+
+QUANT_OUT_MUTANTS(rmsnorm)
+
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	MUTANT(rmsnorm, eps_outside_root, "adds eps to the root instead of under it"),
 	MUTANT(rmsnorm, eps_before_mean, "adds eps to the sum instead of the mean"),
@@ -339,5 +371,6 @@ const struct cairn_mutant cairn_rmsnorm_mutants[] = {
 	  "with one row and 8 elements past whole tiles, the last element is 0" },
 	{ "rmsnorm_row_65_of_offset", offsetof(struct cairn_impl, rmsnorm), (void *)rmsnorm_row_65_of_offset,
 	  "with weight_offset, the row past the first 64 is wrong in f16" },
+	QUANT_OUT_LINES(rmsnorm),
 	{ 0 }
 };

@@ -15,14 +15,19 @@
  *     few u32 each, 16 together;
  *   - the rounding to dtype: half the distance between its numbers there;
  *   - r * s may be subnormal before w' enlarges it: 2^-149 |w'|.
+ *
+ * q is exact for the out of one implementation, so its bounds are those of out: cairn_quant_fp8w_exact_row().
  */
 #include "primitives/rows/rmsnorm.h"
 
 #include <math.h>
+#include <stdlib.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
+#include "primitives/rows/quant_fp8w.h"
 
 static double round_to(int dtype, double v)
 {
@@ -72,51 +77,95 @@ static double inverse_rms(const struct cairn_rmsnorm_args *a, int32_t row)
 	return 1 / sqrt(sum / a->dim + (double)a->eps);
 }
 
-int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *a, struct cairn_exact *exact)
+static struct cairn_quant_fp8w_args quant_of(const struct cairn_rmsnorm_args *a, const void *out)
 {
-	CAIRN_TRY(cairn_rmsnorm_check(a));
-	#pragma omp parallel for
-	for (int32_t i = 0; i < a->rows; i++) {
-		double s, steps;
-
-		if (!cairn_is_wanted(exact, (int64_t)i * a->dim, a->dim))
-			continue;
-		s = inverse_rms(a, i);
-		steps = 16 + 0.5 * roundings(a, i);
-		for (int32_t j = 0; j < a->dim; j++) {
-			int64_t k = (int64_t)i * a->dim + j;
-			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
-			double r = term(a, k), val = r * s * w;
-			double error = steps * 0x1p-24 * fabs(val) + 0x1p-149 * fabs(w);
-
-			exact[0].val[k] = val;
-			exact[0].bound[k] = isfinite(val) ?
-				error + cairn_rounding(a->dtype, fabs(val) + error) : 0;
-			if (a->residual) {
-				exact[1].val[k] = r;
-				exact[1].bound[k] = 0;
-			}
-		}
-	}
-	return 0;
+	return (struct cairn_quant_fp8w_args){
+		.size = sizeof(struct cairn_quant_fp8w_args), .b = a->q, .scale = a->q_scale, .w = out,
+		.n = a->rows, .k = a->dim, .dtype = a->dtype, .scale_kind = a->q_kind,
+	};
 }
 
-int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *a, void *stream)
+/* Computes row i of out with its bounds, and fills the exacts: of out, residual, or NULL, and of q. */
+static void exact_row(const struct cairn_rmsnorm_args *a, int32_t i, double *val, double *bound,
+		      struct cairn_exact *out, struct cairn_exact *residual, struct cairn_exact *q)
 {
-	(void)stream;
-	CAIRN_TRY(cairn_rmsnorm_check(a));
-	for (int32_t i = 0; i < a->rows; i++) {
-		double s = inverse_rms(a, i);
+	const struct cairn_quant_fp8w_args quant = quant_of(a, NULL);
+	double s = inverse_rms(a, i), steps = 16 + 0.5 * roundings(a, i);
 
-		for (int32_t j = 0; j < a->dim; j++) {
-			int64_t k = (int64_t)i * a->dim + j;
-			double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
-			double r = term(a, k);
+	for (int32_t j = 0; j < a->dim; j++) {
+		int64_t k = (int64_t)i * a->dim + j;
+		double w = (double)a->weight_offset + cairn_load(a->weight, a->dtype, j);
+		double r = term(a, k), error;
 
-			if (a->residual)
-				cairn_store(a->residual, a->dtype, k, r);
-			cairn_store(a->out, a->dtype, k, r * s * w);
+		val[j] = r * s * w;
+		error = steps * 0x1p-24 * fabs(val[j]) + 0x1p-149 * fabs(w);
+		bound[j] = isfinite(val[j]) ? error + cairn_rounding(a->dtype, fabs(val[j]) + error) : 0;
+		if (out) {
+			out->val[k] = val[j];
+			out->bound[k] = bound[j];
+		}
+		if (residual) {
+			residual->val[k] = r;
+			residual->bound[k] = 0;
 		}
 	}
-	return 0;
+	if (a->q)
+		cairn_quant_fp8w_exact_row(&quant, i, val, bound, q);
+}
+
+int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *args, struct cairn_exact *exact)
+{
+	struct cairn_exact *out, *residual, *q = exact;
+	struct cairn_rmsnorm_args a;
+	int failed = 0;
+
+	CAIRN_TRY(cairn_rmsnorm_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	out = a.out ? q++ : NULL;
+	residual = a.residual ? q++ : NULL;
+	#pragma omp parallel for reduction(|:failed)
+	for (int32_t i = 0; i < a.rows; i++) {
+		double *row;
+
+		if (!cairn_is_wanted(exact, (int64_t)i * a.dim, a.dim))
+			continue;
+		row = malloc(2 * (size_t)a.dim * sizeof(*row));
+		if (row)
+			exact_row(&a, i, row, row + a.dim, out, residual, q);
+		failed |= !row;
+		free(row);
+	}
+	return failed ? cairn_error(ENOMEM, "rmsnorm: no memory") : 0;
+}
+
+int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *args, void *stream)
+{
+	struct cairn_quant_fp8w_args quant;
+	struct cairn_rmsnorm_args a;
+	void *out;
+	int ret;
+
+	CAIRN_TRY(cairn_rmsnorm_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	out = a.out ? a.out : calloc((size_t)a.rows + 1, (size_t)a.dim * cairn_dtype_bytes(a.dtype));
+	if (!out)
+		return cairn_error(ENOMEM, "rmsnorm: no memory");
+	for (int32_t i = 0; i < a.rows; i++) {
+		double s = inverse_rms(&a, i);
+
+		for (int32_t j = 0; j < a.dim; j++) {
+			int64_t k = (int64_t)i * a.dim + j;
+			double w = (double)a.weight_offset + cairn_load(a.weight, a.dtype, j);
+			double r = term(&a, k);
+
+			if (a.residual)
+				cairn_store(a.residual, a.dtype, k, r);
+			cairn_store(out, a.dtype, k, r * s * w);
+		}
+	}
+	quant = quant_of(&a, out);
+	ret = a.q ? cairn_quant_fp8w_ref(&quant, stream) : 0;
+	if (!a.out)
+		free(out);
+	return ret;
 }

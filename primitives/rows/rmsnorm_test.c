@@ -10,6 +10,7 @@
 #include "conformance/suite/draw.h"
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
+#include "primitives/rows/quant_out/quant_out_test.h"
 #include "primitives/rows/rmsnorm.h"
 
 #include <float.h>
@@ -24,6 +25,7 @@ struct shape {
 	const char *tag;	/* end of the case's name; NULL: none */
 	int bench, far;
 	int sparse;		/* all elements but every sparse-th are 0, so that the bound is narrow */
+	int32_t q;		/* enum quant_out */
 };
 
 /* All shapes of the grid, each in four variants; then the single cases and the bench rows. */
@@ -86,6 +88,30 @@ static const struct shape last[] = {
 	  .sparse = 97 },
 };
 
+/* Outputs in e4m3; at the end what the first norm of a layer of Llama-3-8B gives, and how long out takes. */
+static const struct shape quantised[] = {
+	{ .rows = 3, .dim = 16, .dtype = CAIRN_BF16, .eps = 1e-6f, .q = OUT_AND_ROWS },
+	{ .rows = 5, .dim = 48, .dtype = CAIRN_F16, .residual = 1, .offset = 1, .eps = 1e-5f,
+	  .q = ONLY_ROWS },
+	{ .rows = 6, .dim = 144, .dtype = CAIRN_BF16, .eps = 1e-5f, .q = OUT_AND_PIECES },
+	{ .rows = 5, .dim = 272, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-3f, .q = ONLY_PIECES },
+	{ .rows = 9, .dim = 1008, .dtype = CAIRN_BF16, .residual = 1, .offset = 1, .eps = 1e-6f,
+	  .q = OUT_AND_PIECES },
+	{ .rows = 7, .dim = 1024, .dtype = CAIRN_F16, .eps = 1e-5f, .q = OUT_AND_ROWS },
+	{ .rows = 37, .dim = 512, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .q = OUT_AND_ROWS },
+	{ .rows = 3, .dim = 4112, .dtype = CAIRN_BF16, .eps = 1e-5f, .q = ONLY_ROWS },
+	{ .rows = 2, .dim = 16384, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f, .q = OUT_AND_ROWS },
+	{ .rows = 2, .dim = 16368, .dtype = CAIRN_BF16, .eps = 1e-5f, .q = ONLY_PIECES },
+	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .eps = 1e-5f, .q = ONLY_ROWS },
+	{ .rows = 989, .dim = 1024, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f, .q = OUT_AND_PIECES },
+	{ .rows = 989, .dim = 8192, .dtype = CAIRN_BF16, .eps = 1e-5f, .q = OUT_AND_ROWS },
+	{ .rows = 1024, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .q = ONLY_ROWS,
+	  .bench = 1 },
+	{ .rows = 1024, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .q = ONLY_PIECES,
+	  .bench = 1 },
+	{ .rows = 1024, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .bench = 1 },
+};
+
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
 #define NUM_PAIRS	28
 #define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
@@ -112,7 +138,8 @@ static void pair_of(int i, struct shape *s)
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_Q		(FIRST_ENDS + NUM_ENDS)
+#define NUM_CASES	(FIRST_Q + (int)ARRAY_SIZE(quantised))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
@@ -122,12 +149,15 @@ static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_ONE_OF(struct shape, offset, 0, 1, 0.25f, -1.5f),
 	CAIRN_DRAW_ONE_OF(struct shape, eps, 1e-5f, 1e-12f, 1e-6f, 1e-3f, 1, 100),
 	CAIRN_DRAW_ONE_OF(struct shape, sparse, 0, 0, 0, 0, 0, 97),
+	CAIRN_DRAW_ONE_OF(struct shape, q, 0, 0, 0, 0, OUT_AND_ROWS, OUT_AND_PIECES, ONLY_ROWS, ONLY_PIECES),
 };
 
 static int allowed(void *shape, int room)
 {
-	const struct shape *s = shape;
+	struct shape *s = shape;
 
+	if (s->dtype == CAIRN_F32 || s->dim % 16)
+		s->q = OUT_PLAIN;
 	return (int64_t)s->rows * s->dim <= room * 300000;
 }
 
@@ -140,6 +170,10 @@ static void shape_of(int i, struct shape *s)
 {
 	if (i >= NUM_CASES) {
 		cairn_draw_shape(&draws, i - NUM_CASES, s);
+		return;
+	}
+	if (i >= FIRST_Q) {
+		*s = quantised[i - FIRST_Q];
 		return;
 	}
 	if (i >= FIRST_ENDS) {
@@ -178,19 +212,21 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s;
 
 	shape_of(i, &s);
-	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s",
-		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
-		 cairn_dtype_name(s.dtype), s.residual ? "_residual" : "", s.offset ? "_offset" : "",
-		 s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s%s",
+		 i >= FIRST_ENDS && i < FIRST_Q ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "",
+		 s.rows, s.dim, cairn_dtype_name(s.dtype), s.residual ? "_residual" : "",
+		 s.offset ? "_offset" : "", s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "",
+		 quant_out_tag(s.q));
 	elements = (double)s.rows * s.dim;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= NUM_CASES))
+	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= FIRST_Q))
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 450000 && s.rows < 65536 && !s.far;
 	c->far = s.far;
-	c->bytes = elements * esize * (s.residual ? 4 : 2) + s.dim * esize;
+	c->bytes = elements * esize * ((s.residual ? 3 : 1) + quant_out_has_out(s.q)) + s.dim * esize +
+		   quant_out_bytes(s.q, s.rows, s.dim);
 	c->flops = elements * 4;
 }
 
@@ -248,6 +284,7 @@ static void set_scalars(struct cairn_rmsnorm_args *a, const struct shape *s)
 	a->dtype = s->dtype;
 	a->eps = s->eps;
 	a->weight_offset = s->offset;
+	a->q_kind = quant_out_kind(s->q);
 }
 
 /* Rows past 2^32 elements in all three arrays */
@@ -275,12 +312,15 @@ static void setup(struct cairn_op *op)
 	}
 	count = (int64_t)s.rows * s.dim;
 	set_scalars(op->args, &s);
-	cairn_out(op, FIELD(out), s.dtype, count);
-	cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	if (quant_out_has_out(s.q)) {
+		cairn_out(op, FIELD(out), s.dtype, count);
+		cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	}
 	if (s.residual) {
 		r = cairn_inout(op, FIELD(residual), s.dtype, count);
 		cairn_shape(op, FIELD(residual), { "row", s.rows }, { "dim", s.dim });
 	}
+	quant_out_declare(op, s.q, FIELD(q), FIELD(q_scale), s.rows, s.dim);
 	x = cairn_in(op, FIELD(x), s.dtype, count);
 	w = cairn_in(op, FIELD(weight), s.dtype, s.dim);
 	if (op->kind == CAIRN_KIND_EXTREME) {
@@ -294,6 +334,9 @@ static void setup(struct cairn_op *op)
 		if (r)
 			fill(op, r, &s, 4);
 	}
+	/* with q, the largest element of every second row is the last one */
+	for (int64_t i = 1; s.q && op->kind == CAIRN_KIND_NORMAL && i < s.rows; i += 2)
+		cairn_store(x, s.dtype, (i + 1) * s.dim - 1, i % 4 == 1 ? 8 : -8);
 	for (int64_t k = 0; s.sparse && k < count; k++)
 		if ((k % s.dim + k / s.dim) % s.sparse) {
 			cairn_store(x, s.dtype, k, 0);
@@ -321,6 +364,24 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_rmsnorm_exact(args, e);
 }
 
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_rmsnorm_args *a = got;
+	const struct cairn_quant_fp8w_args quant = {
+		.size = sizeof(quant), .b = a->q, .scale = a->q_scale, .w = a->out, .n = a->rows, .k = a->dim,
+		.dtype = a->dtype, .scale_kind = a->q_kind,
+	};
+
+	return a->q && a->out ? quant_out_judge(op, &quant, FIELD(q), FIELD(q_scale), why, why_len) : 0;
+}
+
+/* Asks for e4m3 in the place of out; only for calls that must be refused. */
+static void ask_for_q(struct cairn_rmsnorm_args *a)
+{
+	a->q = a->out;
+	a->q_scale = a->out;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_rmsnorm_args *a = args;
@@ -337,12 +398,17 @@ static const char *reject(void *args, int i, int *want)
 	case 7: a->eps = 0; return "eps_zero";
 	case 8: a->eps = NAN; return "eps_nan";
 	case 9: a->eps = 1e-39f; return "eps_subnormal";
+	case 10: ask_for_q(a); a->q_scale = NULL; return "null_q_scale";
+	case 11: ask_for_q(a); a->q += 8; return "misaligned_q";
+	case 12: ask_for_q(a); a->q_kind = CAIRN_FP8_SCALE_BLOCKS; return "q_kind_1";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 10: a->dim = 12; return "dim_12";
-	case 11: a->dim = 16392; return "dim_16392";
-	case 12: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 13: a->dim = 12; return "dim_12";
+	case 14: a->dim = 16392; return "dim_16392";
+	case 15: a->dtype = CAIRN_I32; return "dtype_i32";
+	case 16: ask_for_q(a); a->dtype = CAIRN_F32; return "q_of_f32";
+	case 17: ask_for_q(a); a->dim = 24; return "q_dim_24";
 	}
 	return NULL;
 }
@@ -393,9 +459,17 @@ static int part(void *args, int i)
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
 	int32_t first;
 
+	/* the scales of pieces of some rows do not lie as those of all */
+	if (a->q && a->q_kind == CAIRN_FP8_SCALE_PIECES)
+		return 0;
 	if (!cairn_part(a->rows, row, 1, i, &first, &a->rows))
 		return 0;
-	a->out = (char *)a->out + first * row;
+	if (a->out)
+		a->out = (char *)a->out + first * row;
+	if (a->q) {
+		a->q += (int64_t)first * a->dim;
+		a->q_scale += first;
+	}
 	a->x = (const char *)a->x + first * row;
 	if (a->residual)
 		a->residual = (char *)a->residual + first * row;
@@ -408,8 +482,10 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.op = offsetof(struct cairn_impl, rmsnorm),
 	.args_size = sizeof(struct cairn_rmsnorm_args),
 	.num_cases = NUM_CASES, .draw = &draws,
+	.first_bytes = CAIRN_RMSNORM_FIRST_BYTES,
 	.may_alias = { { FIELD(out), FIELD(x) } },
+	.may_omit = { { FIELD(out), 0 }, { FIELD(q), FIELD(q_scale) } },
 	.part = part,
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 	.cost_s = 10,
 };

@@ -8,9 +8,11 @@
  */
 #include <math.h>
 
+#include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
+#include "primitives/rows/quant_fp8w.h"
 #include "primitives/rows/silu_mul.h"
 
 #define CHUNK	1024
@@ -47,8 +49,12 @@ static inline float exp_of_negative(float x)
 	return p * low * high;
 }
 
-/* The loops contain no calls, so that compilers vectorise them. */
-CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t i, int32_t first)
+/*
+ * Computes up to CHUNK elements of row i, and writes them to `out` from element `to` on. The loops contain no
+ * calls, so that compilers vectorise them.
+ */
+CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t i, int32_t first, void *out,
+				    int64_t to)
 {
 	int32_t n = a->dim - first < CHUNK ? a->dim - first : CHUNK;
 	int64_t at = 2 * (int64_t)i * a->dim + first;
@@ -70,19 +76,43 @@ CAIRN_WIDE static void chunk_of_row(const struct cairn_silu_mul_args *a, int32_t
 
 		g[j] = up[j] * s / d * g[j] * s;
 	}
-	cairn_store_row(a->out, a->dtype, (int64_t)i * a->dim + first, g, n);
+	cairn_store_row(out, a->dtype, to, g, n);
 }
 
-int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *a, void *stream)
+/* Computes row i on the stack, copies it to out if that is given, and quantises it. */
+static void quantised_row(const struct cairn_silu_mul_args *a, int32_t i)
 {
+	uint16_t row[CAIRN_SILU_MUL_MOST_Q];
+	struct cairn_quant_fp8w_args quant = {
+		.size = sizeof(quant), .b = a->q, .scale = a->q_scale, .w = row, .n = a->rows, .k = a->dim,
+		.dtype = a->dtype, .scale_kind = a->q_kind,
+	};
+
+	for (int32_t first = 0; first < a->dim; first += CHUNK)
+		chunk_of_row(a, i, first, row, first);
+	if (a->out)
+		memcpy((uint16_t *)a->out + (int64_t)i * a->dim, row, (size_t)a->dim * sizeof(*row));
+	cairn_quant_fp8w_cpu_row(&quant, i);
+}
+
+int cairn_silu_mul_cpu(const struct cairn_silu_mul_args *args, void *stream)
+{
+	struct cairn_silu_mul_args a;
 	int32_t chunks;
 
 	(void)stream;
-	CAIRN_TRY(cairn_silu_mul_check(a));
-	chunks = (a->dim + CHUNK - 1) / CHUNK;
-	#pragma omp parallel for schedule(static) collapse(2) if (a->rows * (int64_t)chunks > 4)
-	for (int32_t i = 0; i < a->rows; i++)
+	CAIRN_TRY(cairn_silu_mul_check(args));
+	cairn_copy_args(&a, args, sizeof(a));
+	chunks = (a.dim + CHUNK - 1) / CHUNK;
+	if (a.q) {
+		#pragma omp parallel for schedule(static) if (a.rows > 1)
+		for (int32_t i = 0; i < a.rows; i++)
+			quantised_row(&a, i);
+		return 0;
+	}
+	#pragma omp parallel for schedule(static) collapse(2) if (a.rows * (int64_t)chunks > 4)
+	for (int32_t i = 0; i < a.rows; i++)
 		for (int32_t c = 0; c < chunks; c++)
-			chunk_of_row(a, i, c * CHUNK);
+			chunk_of_row(&a, i, c * CHUNK, a.out, (int64_t)i * a.dim + c * CHUNK);
 	return 0;
 }

@@ -13,10 +13,13 @@
 
 #include <stdio.h>
 
+#include "primitives/rows/quant_out/quant_out_test.h"
+
 #define FIELD(f)	offsetof(struct cairn_silu_mul_args, f)
 
 struct shape {
 	int32_t rows, dim, dtype, bench, gelu, far;
+	int32_t q;		/* enum quant_out */
 };
 
 static const int32_t grid_rows[] = { 1, 19, 99 };
@@ -68,6 +71,30 @@ static const struct shape last[] = {
 	{ .rows = 3, .dim = 4088, .dtype = CAIRN_F16, .gelu = 1 },
 	{ .rows = 2, .dim = 8200, .dtype = CAIRN_BF16 },
 };
+
+/* Outputs in e4m3: of more rows than CTAs, of the longest rows, and those of Llama-3-8B. */
+static const struct shape quantised[] = {
+	{ .rows = 3, .dim = 16, .dtype = CAIRN_BF16, .q = OUT_AND_ROWS },
+	{ .rows = 5, .dim = 48, .dtype = CAIRN_F16, .q = ONLY_ROWS },
+	{ .rows = 6, .dim = 144, .dtype = CAIRN_BF16, .gelu = 1, .q = OUT_AND_PIECES },
+	{ .rows = 5, .dim = 272, .dtype = CAIRN_F16, .q = ONLY_PIECES },
+	{ .rows = 9, .dim = 1008, .dtype = CAIRN_BF16, .q = OUT_AND_PIECES },
+	{ .rows = 7, .dim = 1040, .dtype = CAIRN_F16, .gelu = 1, .q = OUT_AND_ROWS },
+	{ .rows = 37, .dim = 512, .dtype = CAIRN_BF16, .q = OUT_AND_ROWS },
+	{ .rows = 2, .dim = 8208, .dtype = CAIRN_BF16, .gelu = 1, .q = ONLY_ROWS },
+	{ .rows = 1, .dim = 14336, .dtype = CAIRN_BF16, .q = OUT_AND_ROWS },
+	{ .rows = 2, .dim = 28672, .dtype = CAIRN_F16, .q = ONLY_ROWS },
+	{ .rows = 3, .dim = 32768, .dtype = CAIRN_BF16, .q = OUT_AND_ROWS },
+	{ .rows = 0, .dim = 512, .dtype = CAIRN_BF16, .q = ONLY_PIECES },
+	{ .rows = 9001, .dim = 16, .dtype = CAIRN_BF16, .q = ONLY_ROWS },
+	{ .rows = 989, .dim = 2048, .dtype = CAIRN_F16, .q = OUT_AND_ROWS },
+	{ .rows = 989, .dim = 2064, .dtype = CAIRN_BF16, .gelu = 1, .q = OUT_AND_PIECES },
+	{ .rows = 300, .dim = 28672, .dtype = CAIRN_BF16, .q = ONLY_ROWS },
+	{ .rows = 300, .dim = 32768, .dtype = CAIRN_BF16, .gelu = 1, .q = OUT_AND_ROWS },
+	{ .rows = 128, .dim = 14336, .dtype = CAIRN_BF16, .q = ONLY_ROWS, .bench = 1 },
+	{ .rows = 1024, .dim = 14336, .dtype = CAIRN_BF16, .q = ONLY_ROWS, .bench = 1 },
+	{ .rows = 1024, .dim = 14336, .dtype = CAIRN_BF16, .q = ONLY_PIECES, .bench = 1 },
+};
 #define FIRST_LAST	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_ENDS	(FIRST_LAST + (int)ARRAY_SIZE(last))
 #define NUM_ENDS	120
@@ -75,19 +102,23 @@ static const struct shape last[] = {
 static const int32_t ends_dims[] = { 8, 24, 56, 72, 120, 136, 248, 264, 504, 520, 1016, 1032 };
 static struct cairn_pairs ends = { .num_factors = 3, .levels = { CAIRN_NUM_ENDS, 12, 6 } };
 
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#define FIRST_Q		(FIRST_ENDS + NUM_ENDS)
+#define NUM_CASES	(FIRST_Q + (int)ARRAY_SIZE(quantised))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, rows, 1, 70000, 1),
 	CAIRN_DRAW_SIZE(struct shape, dim, 8, 30000, 8),
 	CAIRN_DRAW_ONE_OF(struct shape, dtype, CAIRN_BF16, CAIRN_F16, CAIRN_F32),
 	CAIRN_DRAW_ONE_OF(struct shape, gelu, 0, 1),
+	CAIRN_DRAW_ONE_OF(struct shape, q, 0, 0, 0, 0, OUT_AND_ROWS, OUT_AND_PIECES, ONLY_ROWS, ONLY_PIECES),
 };
 
 static int allowed(void *shape, int room)
 {
-	const struct shape *s = shape;
+	struct shape *s = shape;
 
+	if (s->dtype == CAIRN_F32 || s->dim % 16)
+		s->q = OUT_PLAIN;
 	return (int64_t)s->rows * s->dim <= room * 300000;
 }
 
@@ -104,6 +135,8 @@ static struct shape shape_of(int i)
 		cairn_draw_shape(&draws, i - NUM_CASES, &s);
 		return s;
 	}
+	if (i >= FIRST_Q)
+		return quantised[i - FIRST_Q];
 	if (i >= FIRST_ENDS) {
 		const int8_t *level = cairn_pairs_row(&ends, i - FIRST_ENDS);
 
@@ -134,16 +167,17 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s = shape_of(i);
 	double elements = (double)s.rows * s.dim;
 
-	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s",
-		 i >= FIRST_ENDS ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "", s.rows, s.dim,
-		 cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "");
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s",
+		 i >= FIRST_ENDS && i < FIRST_Q ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "",
+		 s.rows, s.dim, cairn_dtype_name(s.dtype), s.gelu ? "_gelu" : "", quant_out_tag(s.q));
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= NUM_CASES))
+	if (elements < 25000 && !s.bench && (i < FIRST_ENDS || i >= FIRST_Q))
 		c->kinds = CAIRN_ALL_KINDS;
 	c->bench = s.bench;
 	c->device_only = elements > 300000 && s.rows < 65536;
 	c->far = s.far;
-	c->bytes = 3 * elements * (double)cairn_dtype_bytes(s.dtype);
+	c->bytes = (2 + quant_out_has_out(s.q)) * elements * (double)cairn_dtype_bytes(s.dtype) +
+		   quant_out_bytes(s.q, s.rows, s.dim);
 	c->flops = elements * 5;
 }
 
@@ -212,13 +246,17 @@ static void setup(struct cairn_op *op)
 	a->dim = s.dim;
 	a->dtype = s.dtype;
 	a->activation = s.gelu;
+	a->q_kind = quant_out_kind(s.q);
 	if (s.far) {	/* rows past 2^31 elements and 2^32 bytes in both arrays */
 		cairn_out_rows(op, FIELD(out), s.dtype, s.rows, s.dim);
 		cairn_in_rows(op, FIELD(x), s.dtype, s.rows, 2 * s.dim, 3);
 		return;
 	}
-	cairn_out(op, FIELD(out), s.dtype, count);
-	cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	if (quant_out_has_out(s.q)) {
+		cairn_out(op, FIELD(out), s.dtype, count);
+		cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
+	}
+	quant_out_declare(op, s.q, FIELD(q), FIELD(q_scale), s.rows, s.dim);
 	x = cairn_in(op, FIELD(x), s.dtype, 2 * count);
 	if (op->kind == CAIRN_KIND_EXTREME)
 		fill_extreme(op, x, &s);
@@ -226,6 +264,11 @@ static void setup(struct cairn_op *op)
 		fill_exact(op, x, &s);
 	else
 		cairn_fill(op, x, s.dtype, 2 * count, 3);
+	/* with q, the largest element of every second row is the last one */
+	for (int64_t i = 1; s.q && op->kind == CAIRN_KIND_NORMAL && i < s.rows; i += 2) {
+		cairn_store(x, s.dtype, (2 * i + 1) * s.dim - 1, 12);
+		cairn_store(x, s.dtype, (2 * i + 2) * s.dim - 1, i % 4 == 1 ? 12 : -12);
+	}
 	/*
 	 * One bad element of x may affect only one element of out. A NaN in up is paired with gates that are
 	 * 0 or have no weight; a NaN or an infinity in the gate is paired with an up of 0.
@@ -244,6 +287,24 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_silu_mul_exact(args, e);
 }
 
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
+{
+	const struct cairn_silu_mul_args *a = got;
+	const struct cairn_quant_fp8w_args quant = {
+		.size = sizeof(quant), .b = a->q, .scale = a->q_scale, .w = a->out, .n = a->rows, .k = a->dim,
+		.dtype = a->dtype, .scale_kind = a->q_kind,
+	};
+
+	return a->q && a->out ? quant_out_judge(op, &quant, FIELD(q), FIELD(q_scale), why, why_len) : 0;
+}
+
+/* Asks for e4m3 in the place of out; only for calls that must be refused. */
+static void ask_for_q(struct cairn_silu_mul_args *a)
+{
+	a->q = a->out;
+	a->q_scale = a->out;
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_silu_mul_args *a = args;
@@ -256,12 +317,18 @@ static const char *reject(void *args, int i, int *want)
 	case 3: a->rows = -1; return "negative_rows";
 	case 4: a->dim = -8; return "negative_dim";
 	case 5: a->out = (char *)a->out + 8; return "misaligned_out";
+	case 6: ask_for_q(a); a->q_scale = NULL; return "null_q_scale";
+	case 7: ask_for_q(a); a->q += 8; return "misaligned_q";
+	case 8: ask_for_q(a); a->q_kind = CAIRN_FP8_SCALE_BLOCKS; return "q_kind_1";
 	}
 	*want = -EOPNOTSUPP;
 	switch (i) {
-	case 6: a->dim = 12; return "dim_12";
-	case 7: a->dtype = CAIRN_U8; return "dtype_u8";
-	case 8: a->activation = 2; return "activation_2";
+	case 9: a->dim = 12; return "dim_12";
+	case 10: a->dtype = CAIRN_U8; return "dtype_u8";
+	case 11: a->activation = 2; return "activation_2";
+	case 12: ask_for_q(a); a->dtype = CAIRN_F32; return "q_of_f32";
+	case 13: ask_for_q(a); a->dim = 24; return "q_dim_24";
+	case 14: ask_for_q(a); a->dim = CAIRN_SILU_MUL_MOST_Q + 16; return "q_dim_32784";
 	}
 	return NULL;
 }
@@ -272,9 +339,17 @@ static int part(void *args, int i)
 	int64_t row = (int64_t)a->dim * (int64_t)cairn_dtype_bytes(a->dtype);
 	int32_t first;
 
+	/* the scales of pieces of some rows do not lie as those of all */
+	if (a->q && a->q_kind == CAIRN_FP8_SCALE_PIECES)
+		return 0;
 	if (!cairn_part(a->rows, row, 1, i, &first, &a->rows))
 		return 0;
-	a->out = (char *)a->out + first * row;
+	if (a->out)
+		a->out = (char *)a->out + first * row;
+	if (a->q) {
+		a->q += (int64_t)first * a->dim;
+		a->q_scale += first;
+	}
 	a->x = (const char *)a->x + 2 * first * row;
 	return 1;
 }
@@ -293,7 +368,9 @@ const struct cairn_family cairn_silu_mul_family = {
 	.op = offsetof(struct cairn_impl, silu_mul),
 	.args_size = sizeof(struct cairn_silu_mul_args),
 	.num_cases = NUM_CASES, .draw = &draws,
+	.first_bytes = CAIRN_SILU_MUL_FIRST_BYTES,
+	.may_omit = { { FIELD(out), 0 }, { FIELD(q), FIELD(q_scale) } },
 	.part = part,
-	.describe = describe, .setup = setup, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
 	.cost_s = 5,
 };
