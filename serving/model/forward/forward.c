@@ -11,6 +11,9 @@
  * Only rows whose logits are wanted go through the last norm and the output matrix. The embedding operation
  * gathers them, as rows of a table; if all rows are wanted, nothing is copied.
  *
+ * With 8-bit activations, a norm or a gated activation gives its output as codes alone where a product is the
+ * only reader, if the table's operation can (rmsnorm.h, silu_mul.h); else the product quantises its input.
+ *
  * Activations share memory where their lifetimes allow it (buffers.h).
  */
 #include "serving/model/forward/forward_impl.h"
@@ -454,9 +457,23 @@ static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 			       w->m->config.rms_norm_eps),
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
+	struct cairn_quant_fp8w_args quant;
 
-	return op->collective ? forward_sum_norm(w, &args) :
-	       CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
+	if (op->collective)
+		return forward_sum_norm(w, &args);
+	if (forward_may_quantise(w, op, &quant)) {
+		struct cairn_rmsnorm_args fused = args;
+		int ret;
+
+		fused.out = NULL;
+		fused.q = quant.b;
+		fused.q_scale = quant.scale;
+		fused.q_kind = quant.scale_kind;
+		ret = CAIRN_TABLE(w->m->impl, rmsnorm, &fused, w->stream);
+		if (forward_has_quantised(w, op, ret))
+			return ret;
+	}
+	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 
 static int run_rope(struct walk *w, const struct cairn_graph_op *op)
@@ -513,7 +530,20 @@ static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 		.dim = forward_width(w, op->out[0]), .dtype = w->m->dtype,
 		.activation = op->kind == CAIRN_OP_GELU_MUL,
 	};
+	struct cairn_quant_fp8w_args quant;
 
+	if (forward_may_quantise(w, op, &quant)) {
+		struct cairn_silu_mul_args fused = args;
+		int ret;
+
+		fused.out = NULL;
+		fused.q = quant.b;
+		fused.q_scale = quant.scale;
+		fused.q_kind = quant.scale_kind;
+		ret = CAIRN_TABLE(w->m->impl, silu_mul, &fused, w->stream);
+		if (forward_has_quantised(w, op, ret))
+			return ret;
+	}
 	return CAIRN_TABLE(w->m->impl, silu_mul, &args, w->stream);
 }
 
@@ -738,6 +768,7 @@ int cairn_forward(struct cairn_scratch *s, const struct cairn_kv_store *kv, cons
 	const struct cairn_op_graph *g = s->model->graph;
 	struct walk w = {
 		.m = s->model, .g = g, .s = s, .buffers = &s->buffers, .kv = kv, .b = b, .stream = stream,
+		.in_order = 1,
 	};
 
 	CAIRN_TRY(forward_check_batch(s, b));

@@ -16,41 +16,88 @@ static size_t aligned(size_t n)
 	return (n + CAIRN_BUFFER_ALIGNMENT - 1) / CAIRN_BUFFER_ALIGNMENT * CAIRN_BUFFER_ALIGNMENT;
 }
 
-/* A product of 8-bit activations: the workspace holds their codes, then their scales, then gemm_fp8's own. */
-static int run_gemm_w8a8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
+/*
+ * The workspace of a product of 8-bit activations holds their codes, then their scales, then gemm_fp8's own.
+ * Sets *quant to the first two, for m rows of k elements at `room`, and returns their bytes.
+ */
+static size_t place_codes(const struct cairn_model *model, char *room, int32_t m, int32_t k,
+			  struct cairn_quant_fp8w_args *quant)
 {
-	const struct cairn_model *m = w->m;
-	const int32_t kind = cairn_weights_scale_kind(m->weights);
-	const int by_rows = kind == CAIRN_FP8_SCALE_ROWS;
-	const size_t codes = aligned((size_t)plain->m * (size_t)plain->k);
-	const size_t pieces = by_rows ? 1 : ((size_t)plain->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
-	const size_t own = codes + aligned(pieces * (size_t)plain->m * sizeof(float));
-	char *room = plain->workspace;
-	const struct cairn_quant_fp8w_args quant = {
-		.size = sizeof(quant), .b = (uint8_t *)room, .scale = (float *)(room + codes), .w = plain->a,
-		.n = plain->m, .k = plain->k, .dtype = plain->dtype,
+	const int by_rows = cairn_weights_scale_kind(model->weights) == CAIRN_FP8_SCALE_ROWS;
+	const size_t codes = aligned((size_t)m * (size_t)k);
+	const size_t pieces = by_rows ? 1 : ((size_t)k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+
+	*quant = (struct cairn_quant_fp8w_args){
+		.size = sizeof(*quant), .b = (uint8_t *)room, .scale = (float *)(room + codes),
+		.n = m, .k = k, .dtype = model->dtype,
 		.scale_kind = by_rows ? CAIRN_FP8_SCALE_ROWS : CAIRN_FP8_SCALE_PIECES,
 	};
+	return codes + aligned(pieces * (size_t)m * sizeof(float));
+}
+
+/* A product of 8-bit activations, which the operation before it may have quantised already. */
+static int run_gemm_w8a8(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *plain,
+			 const float *scale)
+{
+	const struct cairn_model *m = w->m;
+	struct cairn_quant_fp8w_args quant;
+	const size_t own = place_codes(m, plain->workspace, plain->m, plain->k, &quant);
 	struct cairn_gemm_fp8_args args = {
 		.size = sizeof(args), .out = plain->out, .a = quant.b, .b = plain->b, .a_scale = quant.scale,
 		.b_scale = scale, .bias = plain->bias, .m = plain->m, .n = plain->n, .k = plain->k,
-		.dtype = plain->dtype, .out_dtype = plain->out_dtype, .scale_kind = kind,
+		.dtype = plain->dtype, .out_dtype = plain->out_dtype,
+		.scale_kind = cairn_weights_scale_kind(m->weights),
 	};
+	const int has_codes = w->quantised_for == op;
 	size_t bytes = 0;
 
 	if (!w->asking) {
 		if (plain->workspace_bytes < own)
 			return cairn_error(EINVAL, "forward: a workspace of %zu bytes, the product needs %zu",
 					   plain->workspace_bytes, own);
-		args.workspace = room + own;
+		args.workspace = (char *)plain->workspace + own;
 		args.workspace_bytes = plain->workspace_bytes - own;
-		CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &quant, w->stream));
+		quant.w = plain->a;
+		w->quantised_for = NULL;
+		if (!has_codes)
+			CAIRN_TRY(CAIRN_TABLE(m->impl, quant_fp8w, &quant, w->stream));
 		return CAIRN_TABLE(m->impl, gemm_fp8, &args, w->stream);
 	}
 	if (m->impl->gemm_fp8_workspace)
 		CAIRN_TRY(CAIRN_TABLE(m->impl, gemm_fp8_workspace, &args, &bytes));
 	bytes += own;
 	return forward_ask(w, 0, &bytes, "gemm_fp8_workspace");
+}
+
+int forward_may_quantise(const struct walk *w, const struct cairn_graph_op *op,
+			 struct cairn_quant_fp8w_args *quant)
+{
+	const struct cairn_graph_op *next = op + 1;
+	const struct room *room = &w->s->lane[w->lane];
+	enum cairn_weight weight;
+
+	if (!w->in_order || w->asking || w->part != FORWARD_ALL || (w->s->no_codes & 1u << op->kind) ||
+	    !cairn_weights_are_w8a8(w->m->weights) || next == w->g->ops + w->g->num_ops ||
+	    (next->kind != CAIRN_OP_GEMM && next->kind != CAIRN_OP_LM_HEAD) || next->in[0] != op->out[0] ||
+	    w->g->values[op->out[0]].num_consumers != 1)
+		return 0;
+	weight = w->g->values[next->weights[0]].weight;
+	if (!forward_scale(w, next, weight) ||
+	    (w->m->lora && w->b->adapters && cairn_lora_place(weight) >= 0))	/* adapters read 16 bits */
+		return 0;
+	return place_codes(w->m, room->at, forward_rows(w, next->out[0]), forward_width(w, next->in[0]),
+			   quant) <= room->bytes;
+}
+
+int forward_has_quantised(struct walk *w, const struct cairn_graph_op *op, int ret)
+{
+	if (ret == -EOPNOTSUPP) {
+		w->s->no_codes |= 1u << op->kind;
+		cairn_clear_error();
+		return 0;
+	}
+	w->quantised_for = ret ? NULL : op + 1;
+	return 1;
 }
 
 static int run_gemm_fp8(struct walk *w, const struct cairn_gemm_args *plain, const float *scale)
@@ -165,7 +212,7 @@ static int run_product(struct walk *w, const struct cairn_graph_op *op, const st
 	size_t bytes = 0;
 
 	if (scale && cairn_weights_are_w8a8(m->weights))
-		return run_gemm_w8a8(w, args, scale);
+		return run_gemm_w8a8(w, op, args, scale);
 	if (scale)
 		return run_gemm_fp8(w, args, scale);
 	if (scale_w4)

@@ -43,6 +43,7 @@ struct cairn_scratch {
 	struct context_room *context;
 	struct ring_room *ring;
 	struct room pages;		/* of passes with batch->pages */
+	unsigned int no_codes;		/* 1 << kind: operations of the table that do not quantise */
 };
 
 struct walk {
@@ -60,6 +61,12 @@ struct walk {
 	void *stream;
 	int asking;		/* query workspaces; launch nothing */
 	size_t workspace_bytes, attn_bytes, moe_bytes;	/* the largest answers so far */
+	/*
+	 * The walk runs the operations of the graph in order on one stream, so an operation may leave the
+	 * 8-bit codes of its output in the workspace for the product after it.
+	 */
+	int in_order;
+	const struct cairn_graph_op *quantised_for;	/* the product whose codes lie there; NULL: none */
 	int has_plan;		/* the split's attn holds the plan of attention with this window */
 	int32_t plan_window;
 };
@@ -124,6 +131,17 @@ static inline int forward_ask(struct walk *w, int ret, const size_t *bytes, cons
 
 /* Runs a product, or with w->asking queries its workspace: forward_gemm.c. */
 int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
+/*
+ * Returns whether the operation may give its output in 8 bits alone: the product after it, which multiplies
+ * 8-bit activations, is the only reader. Sets *quant to where that product expects codes and scales.
+ */
+int forward_may_quantise(const struct walk *w, const struct cairn_graph_op *op,
+			 struct cairn_quant_fp8w_args *quant);
+/*
+ * Takes what a call with these outputs has returned. Returns 0 if the table cannot quantise in this
+ * operation; then it must be called without them, and the product quantises.
+ */
+int forward_has_quantised(struct walk *w, const struct cairn_graph_op *op, int ret);
 
 /* Returns the bytes of a row of this width, in the model's dtype. */
 static inline int64_t forward_row_bytes(const struct cairn_model *m, enum cairn_dim width)
