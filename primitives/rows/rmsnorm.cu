@@ -152,9 +152,10 @@ rmsnorm_kernel(const __grid_constant__ struct cairn_rmsnorm_args a)
 #pragma unroll
 		for (int j = 0; j < vec; j++)
 			f[j] = f[j] * scale * (a.weight_offset + g[j]);
-		r[k] = row_pack<dtype>(f);
 		if (live && v < vecs && (q_kind == NO_Q || a.out))
-			out[v] = r[k];
+			out[v] = row_pack<dtype>(f);
+		if (q_kind != NO_Q)
+			r[k] = row_pack<dtype>(f);
 	}
 	if (q_kind == CAIRN_FP8_SCALE_ROWS)
 		quantise_row<dtype>(a, row, r);

@@ -7,13 +7,14 @@
  * barrier, in which plain loads would leave memory idle.
  *
  * Schedule: a CTA takes every gridDim.x-th row. Bulk copies bring the gates and ups of its next rows to a
- * ring of `stages` rows. All threads take their vectors of a row from the ring, at most ITEMS each, store out
- * if it is given, and meet at the barrier, behind which the largest magnitude of the row is known and the
- * stage is free: thread 0 then asks for the row that comes `stages` turns later, and all quantise.
+ * ring of `stages` rows, in ITEMS parts of a vector for each thread. All threads compute a part as soon as it
+ * has arrived, store out if it is given, and meet at the barrier, behind which the largest magnitude of the
+ * row is known and the stage is free: thread 0 then asks for the row that comes `stages` turns later, and all
+ * quantise.
  *
  * shared memory   s_rows   stages x [2, dim] x 2 bytes
  *                 s_max    2 x 32 x 4 bytes: the bits of the largest magnitude per warp, of rows in turn
- *                 s_full   STAGES mbarriers, on which a row arrives
+ *                 s_full   STAGES x ITEMS mbarriers, on which the parts of rows arrive
  * barriers        one __syncthreads for a row
  * registers       64, for 1024 threads an SM: with dim 14336 two CTAs of 448 threads and two stages
  *
@@ -29,21 +30,31 @@
 #define ITEMS		(CAIRN_SILU_MUL_MOST_Q / 8 / MOST_THREADS)	/* vectors of a thread */
 #define STAGES		4
 #define SM_BYTES	(228 * 1024)	/* shared memory of an SM */
-#define CTA_BYTES	(1024 + 512)	/* that a CTA takes besides its stages: 1024 for the system */
+#define CTA_BYTES	(1024 + 640)	/* that a CTA takes besides its stages: 1024 for the system */
 
-struct ring {
-	uint32_t rows, full;	/* addresses in shared memory */
-	uint32_t row_bytes;	/* gates and ups */
-};
+/* Returns the address of the mbarrier of part k of a stage. */
+ROW uint32_t full_of(const uint64_t *s_full, int stage, int k)
+{
+	return ptx_smem(s_full + stage * ITEMS + k);
+}
 
 /* Thread 0 asks for a row of x, if there is such a row. */
-ROW void fetch(const struct cairn_silu_mul_args &a, const struct ring &ring, int64_t row, int stage)
+ROW void fetch(const struct cairn_silu_mul_args &a, int64_t row, uint4 *s_row, const uint64_t *s_full,
+	       int stage)
 {
+	const int vecs = a.dim / 8;
+	const uint4 *x = (const uint4 *)a.x + 2 * row * vecs;
+
 	if (row >= a.rows)
 		return;
-	ptx_mbarrier_arrive_expect_tx(ring.full + stage * 8, ring.row_bytes);
-	ptx_cp_async_bulk_g2s(ring.rows + stage * ring.row_bytes, (const char *)a.x + row * ring.row_bytes,
-			      ring.row_bytes, ring.full + stage * 8);
+	for (int k = 0, v = 0; v < vecs; k++, v += blockDim.x) {
+		const uint32_t bytes = 16 * min((int)blockDim.x, vecs - v);
+		const uint32_t full = full_of(s_full, stage, k);
+
+		ptx_mbarrier_arrive_expect_tx(full, 2 * bytes);
+		ptx_cp_async_bulk_g2s(ptx_smem(s_row + v), x + v, bytes, full);
+		ptx_cp_async_bulk_g2s(ptx_smem(s_row + vecs + v), x + vecs + v, bytes, full);
+	}
 }
 
 template <int dtype, int gelu>
@@ -51,31 +62,29 @@ __global__ void __launch_bounds__(MOST_THREADS)
 rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 {
 	extern __shared__ __align__(128) uint4 s_rows[];
-	__shared__ uint64_t s_full[STAGES];
+	__shared__ uint64_t s_full[STAGES * ITEMS];
 	__shared__ uint32_t s_max[2][32];
 	const int vecs = a.dim / 8, warps = blockDim.x / 32, lane = threadIdx.x % 32;
-	const struct ring ring = { ptx_smem(s_rows), ptx_smem(s_full), 4 * (uint32_t)a.dim };
 	int stage = 0, phase = 0, turn = 0;
 
 	if (threadIdx.x == 0) {
-		for (int s = 0; s < stages; s++)
-			ptx_mbarrier_init(ring.full + s * 8, 1);
+		for (int k = 0; k < STAGES * ITEMS; k++)
+			ptx_mbarrier_init(full_of(s_full, 0, k), 1);
 		ptx_fence_mbarrier_init_release_cluster();
 	}
 	__syncthreads();
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	for (int s = 0; threadIdx.x == 0 && s < stages; s++)
-		fetch(a, ring, blockIdx.x + (int64_t)s * gridDim.x, s);
+		fetch(a, blockIdx.x + (int64_t)s * gridDim.x, s_rows + s * 2 * vecs, s_full, s);
 	for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-		const uint4 *x = s_rows + stage * 2 * vecs;
+		uint4 *x = s_rows + stage * 2 * vecs;
 		uint4 *out = (uint4 *)a.out + row * vecs;
 		uint8_t *q = a.q + row * a.dim;
 		uint4 held[ITEMS] = {};
 		uint32_t max2 = 0;
 		float scale, inverse;
 
-		ptx_mbarrier_wait(ring.full + stage * 8, phase);
 #pragma unroll
 		for (int k = 0; k < ITEMS; k++) {
 			const int v = threadIdx.x + k * blockDim.x;
@@ -83,6 +92,7 @@ rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 
 			if (v >= vecs)
 				continue;
+			ptx_mbarrier_wait(full_of(s_full, stage, k), phase);
 			row_unpack<dtype>(x[v], g);
 			row_unpack<dtype>(x[vecs + v], up);
 #pragma unroll
@@ -98,7 +108,7 @@ rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 			s_max[turn][threadIdx.x / 32] = max2;
 		__syncthreads();
 		if (threadIdx.x == 0)
-			fetch(a, ring, row + (int64_t)stages * gridDim.x, stage);
+			fetch(a, row + (int64_t)stages * gridDim.x, x, s_full, stage);
 		max2 = quant_warp_max2(lane < warps ? s_max[turn][lane] : 0);
 		scale = quant_scale(quant_magnitude<dtype>(max2));
 		inverse = quant_inverse(scale);
