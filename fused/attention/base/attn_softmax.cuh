@@ -66,74 +66,108 @@ template <int raise> ATTN_DEV float attn_power(float x, float scale_log2)
 }
 
 /*
- * Adds the logits s of a lane's two rows to the running maximum m and the sum l (over this lane's columns
- * only), and turns the logits into p. s holds n8-tiles of keys, before sm_scale, -inf where masked. keep[] is
- * the factor by which O must be multiplied. The maximum is subtracted before the scale is applied, so that
- * logits near fp32's largest number stay finite. A row that has not seen a key yet has m = -inf, and a masked
- * key has p = 0. p and l are 2^raise times as large as usual.
+ * Turns row r's logits s into p, relative to the new maximum top, and adds them to l. s holds n8-tiles of
+ * keys, before sm_scale, -inf where masked. The maximum is subtracted before the scale is applied, so that
+ * logits near fp32's largest number stay finite. p and l are 2^raise times as large as usual.
+ */
+template <int tiles, int raise>
+ATTN_DEV void attn_softmax_row(float (*s)[4], int r, float top, float *m, float *l, float *keep,
+			       float scale_log2)
+{
+	const float base = top == -CUDART_INF_F ? 0 : top;
+
+	*keep = ptx_ex2_approx_ftz((*m - base) * scale_log2);
+	*m = top;
+	*l *= *keep;
+#pragma unroll
+	for (int t = 0; t < tiles; t++) {
+		s[t][2 * r] = attn_power<raise>(s[t][2 * r] - base, scale_log2);
+		s[t][2 * r + 1] = attn_power<raise>(s[t][2 * r + 1] - base, scale_log2);
+		*l += s[t][2 * r] + s[t][2 * r + 1];
+	}
+}
+
+/*
+ * Adds the logits of a lane's two rows to the running maximum m and the sum l (over this lane's columns
+ * only), and turns the logits into p (attn_softmax_row). keep[] is the factor by which O must be multiplied.
+ * A row that has not seen a key yet has m = -inf, and a masked key has p = 0.
  */
 template <int tiles, int raise = 0>
 ATTN_DEV void attn_softmax(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2)
 {
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		float top = m[r], base;
+		float top = m[r];
 
 #pragma unroll
 		for (int t = 0; t < tiles; t++)
 			top = fmaxf(top, fmaxf(s[t][2 * r], s[t][2 * r + 1]));
-		top = attn_quad_max(top);
-		base = top == -CUDART_INF_F ? 0 : top;
-		keep[r] = ptx_ex2_approx_ftz((m[r] - base) * scale_log2);
-		m[r] = top;
-		l[r] *= keep[r];
-#pragma unroll
-		for (int t = 0; t < tiles; t++) {
-			s[t][2 * r] = attn_power<raise>(s[t][2 * r] - base, scale_log2);
-			s[t][2 * r + 1] = attn_power<raise>(s[t][2 * r + 1] - base, scale_log2);
-			l[r] += s[t][2 * r] + s[t][2 * r + 1];
-		}
+		attn_softmax_row<tiles, raise>(s, r, attn_quad_max(top), m + r, l + r, keep + r, scale_log2);
 	}
 }
 
-/*
- * As attn_softmax(), but with one fused multiply-add for the exponent of each logit, which saves a twentieth
- * of the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum with a relative
- * error of 2^-24. That is harmless while the maximum is small; for large logits the warp uses the exact form.
- * Bit r of `own` says whether the lane's row r belongs to the request. Rows of other requests must not take
- * part in this choice, because the two forms differ in their last bits.
- */
-template <int tiles>
-ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
-				 int own)
+/* Returns the maximum of m and this lane's logits of row r, in four chains of comparisons. */
+template <int tiles> ATTN_DEV float attn_row_max(float (*s)[4], int r, float m)
 {
-	float top[2], base[2];
+	float top[4] = { fmaxf(m, s[0][2 * r]), s[0][2 * r + 1], s[1][2 * r], s[1][2 * r + 1] };
+
+#pragma unroll
+	for (int i = 4; i < 2 * tiles; i++)
+		top[i % 4] = fmaxf(top[i % 4], s[i / 2][2 * r + i % 2]);
+	return fmaxf(fmaxf(top[0], top[2]), fmaxf(top[1], top[3]));
+}
+
+/*
+ * As attn_softmax(), but with one fused multiply-add for the exponent of each logit, which saves a
+ * twentieth of the instructions. The product m * scale_log2 is rounded, so p is relative to a maximum with
+ * a relative error of 2^-24. That is harmless while the maximum is small; with large logits in rows r of a
+ * warp, the warp uses the exact form for these rows. Bit r of `own` says whether the lane's row r belongs to
+ * the request. Rows of other requests must not take part in this choice, because the two forms differ in
+ * their last bits.
+ *
+ * An exponential occupies its unit for eight cycles, which other instructions should fill: the maximum of
+ * row 1 is computed among the exponentials of row 0, and after(), which turns p into operands, among those
+ * of row 1. between() is called after those of row 0.
+ */
+template <int tiles, class Between, class After>
+ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
+				 int own, Between between, After after)
+{
+	float local = attn_row_max<tiles>(s, 0, m[0]), next = local;
 
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
-		top[r] = m[r];
+		const bool large = __any_sync(~0u, (own >> r & 1) & (local != -CUDART_INF_F) &
+						   !(fabsf(local * scale_log2) < ATTN_FUSED_LIMIT));
+		const float top = attn_quad_max(local);
+
+		if (large) {
+			if (r == 0)
+				next = attn_row_max<tiles>(s, 1, m[1]);
+			attn_softmax_row<tiles, 0>(s, r, top, m + r, l + r, keep + r, scale_log2);
+			if (r == 1)
+				after();
+		} else {
+			const float base = top == -CUDART_INF_F ? 0 : top * scale_log2;
+
+			keep[r] = ptx_ex2_approx_ftz(fmaf(m[r], scale_log2, -base));
+			m[r] = top;
+			l[r] *= keep[r];
+			if (r == 0)
+				next = attn_row_max<tiles>(s, 1, m[1]);
 #pragma unroll
-		for (int t = 0; t < tiles; t++)
-			top[r] = fmaxf(top[r], fmaxf(s[t][2 * r], s[t][2 * r + 1]));
-		top[r] = attn_quad_max(top[r]);
-		base[r] = top[r] == -CUDART_INF_F ? 0 : top[r] * scale_log2;
-	}
-	if (__any_sync(~0u, (own & 1 && !(fabsf(base[0]) < ATTN_FUSED_LIMIT)) ||
-			    (own & 2 && !(fabsf(base[1]) < ATTN_FUSED_LIMIT)))) {
-		attn_softmax<tiles>(s, m, l, keep, scale_log2);
-		return;
-	}
-#pragma unroll
-	for (int r = 0; r < 2; r++) {
-		keep[r] = ptx_ex2_approx_ftz(fmaf(m[r], scale_log2, -base[r]));
-		m[r] = top[r];
-		l[r] *= keep[r];
-#pragma unroll
-		for (int t = 0; t < tiles; t++) {
-			s[t][2 * r] = ptx_ex2_approx_ftz(fmaf(s[t][2 * r], scale_log2, -base[r]));
-			s[t][2 * r + 1] = ptx_ex2_approx_ftz(fmaf(s[t][2 * r + 1], scale_log2, -base[r]));
-			l[r] += s[t][2 * r] + s[t][2 * r + 1];
+			for (int i = 0; i < 2 * tiles; i++) {
+				float *x = &s[i / 2][2 * r + i % 2];
+
+				*x = ptx_ex2_approx_ftz(fmaf(*x, scale_log2, -base));
+				l[r] += *x;
+			}
+			if (r == 1)
+				after();
 		}
+		if (r == 0)
+			between();
+		local = next;
 	}
 }
 
@@ -160,6 +194,15 @@ ATTN_DEV void attn_p_fragment(uint32_t a[4], float (*p)[4])
 	a[1] = attn_pack<dtype>(p[0][2], p[0][3]);
 	a[2] = attn_pack<dtype>(p[1][0], p[1][1]);
 	a[3] = attn_pack<dtype>(p[1][2], p[1][3]);
+}
+
+/* Packs the p of all n-tiles. */
+template <int dtype, int tiles>
+ATTN_DEV void attn_p_fragments(uint32_t (*a)[4], float (*p)[4])
+{
+#pragma unroll
+	for (int j = 0; j < tiles / 2; j++)
+		attn_p_fragment<dtype>(a[j], p + 2 * j);
 }
 
 /*

@@ -17,8 +17,8 @@
  * Forms: qk_dim x v_dim as computed, rows x keys of a tile, stages of K and V, buffers of Q, shared memory
  *    64 x  64   192 x  96   4   2   144 KiB     three consumers: exponentials take longer than products
  *    96 x  96   128 x 128   2   2   192 KiB
- *   128 x 128   128 x 128   2   2   192 KiB     causal
- *   128 x 128   128 x 160   2   2   224 KiB     not causal: fewer, larger products; also in clusters of two
+ *   128 x 128   128 x 128   2   2   192 KiB     causal, below 8192 keys: fewer masked logits
+ *   128 x 128   128 x 160   2   2   224 KiB     otherwise: fewer, larger products; also in clusters of two
  *   192 x 128   128 x 128   2   1   208 KiB
  *   256 x 128   128 x  64   2   1   160 KiB
  *   128 x 256   128 x  64   2   1   128 KiB
@@ -33,6 +33,9 @@
 #include "fused/attention/dense/attn_dense_shared.h"
 #include "fused/attention/dense/attn_dense_maps.cuh"
 #include "fused/attention/dense/attn_dense_plan.cuh"
+
+/* From this many keys on, larger key tiles gain more than the masked logits cost that they add. */
+#define LONG_KEYS	8192
 
 struct attn_dense_kernel attn_dense_64(void)
 {
@@ -49,16 +52,16 @@ struct attn_dense_kernel attn_dense_128(void)
 	return attn_dense_instance<attn_form<128, 128, 128, 2, 2, 2, 232, 40>>();
 }
 
-typedef attn_form<128, 128, 160, 2, 2, 2, 232, 40> attn_form_full;
+typedef attn_form<128, 128, 160, 2, 2, 2, 232, 40> attn_form_long;
 
-struct attn_dense_kernel attn_dense_128_full(void)
+struct attn_dense_kernel attn_dense_128_long(void)
 {
-	return attn_dense_instance<attn_form_full>();
+	return attn_dense_instance<attn_form_long>();
 }
 
 struct attn_dense_kernel attn_dense_128_pair(void)
 {
-	return attn_dense_instance<attn_form_pair<attn_form_full>>();
+	return attn_dense_instance<attn_form_pair<attn_form_long>>();
 }
 
 /*
@@ -72,7 +75,7 @@ static bool in_pairs(const struct cairn_attn_dense_args *a, int num_sms)
 	return !a->causal && !a->window && num_sms >= 2 &&
 	       a->nnz_qo == (int64_t)a->batch * a->max_qo_len &&
 	       a->nnz_kv == (int64_t)a->batch * a->max_kv_len &&
-	       (int64_t)a->max_qo_len << attn_dense_shift(group) > attn_form_full::rows;
+	       (int64_t)a->max_qo_len << attn_dense_shift(group) > attn_form_long::rows;
 }
 
 static struct attn_dense_kernel choose(const struct cairn_attn_dense_args *a, int num_sms)
@@ -86,7 +89,7 @@ static struct attn_dense_kernel choose(const struct cairn_attn_dense_args *a, in
 	if (qk <= 128 && v <= 128 && in_pairs(a, num_sms))
 		return attn_dense_128_pair();
 	if (qk <= 128 && v <= 128)
-		return a->causal ? attn_dense_128() : attn_dense_128_full();
+		return a->causal && a->max_kv_len < LONG_KEYS ? attn_dense_128() : attn_dense_128_long();
 	if (qk <= 192 && v <= 128)
 		return attn_dense_192_128();
 	if (v <= 128)

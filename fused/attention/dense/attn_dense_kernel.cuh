@@ -63,8 +63,8 @@ template <class F> static struct attn_dense_kernel attn_dense_instance(void)
 struct attn_dense_kernel attn_dense_64(void);
 struct attn_dense_kernel attn_dense_96(void);
 struct attn_dense_kernel attn_dense_128(void);
-struct attn_dense_kernel attn_dense_128_full(void);
-struct attn_dense_kernel attn_dense_128_pair(void);		/* attn_dense_128_full() in clusters of two */
+struct attn_dense_kernel attn_dense_128_long(void);
+struct attn_dense_kernel attn_dense_128_pair(void);		/* attn_dense_128_long() in clusters of two */
 struct attn_dense_kernel attn_dense_192_128(void);
 struct attn_dense_kernel attn_dense_192_128_shared(void);	/* attn_dense_shared.h */
 struct attn_dense_kernel attn_dense_256_128(void);

@@ -59,6 +59,8 @@ static const struct shape named[] = {
 	{ N("keys_177", 1, 20, 177, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_352", 1, 20, 352, 2, 1, 128, 128), .flags = LSE },
 	{ N("keys_1025", 1, 3, 1025, 2, 1, 128, 128), .flags = BOTH },
+	/* so many keys that an implementation may choose other tiles */
+	{ N("keys_8203", 1, 70, 8203, 2, 1, 128, 128), .flags = BOTH },
 	/* so many results that another order of the sums would change at least one bit */
 	{ N("keys_1500_rows_30", 1, 30, 1500, 4, 2, 128, 128), .flags = LSE | F16 },
 	{ N("group_17", 2, 9, 97, 17, 1, 128, 128), .flags = BOTH },

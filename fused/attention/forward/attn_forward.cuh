@@ -6,15 +6,17 @@
  * row tiles and their key tiles and fetches Q, K and V. The consumers process one stream of steps, one key
  * tile a step, and do not stop between two row tiles:
  *
- *   step n, a warpgroup:  wait for the turn | start S = Q K(n)^T | start O += P(n-1) V(n-1) | pass the turn
- *                         on | wait for S | release K(n) | cap, mask, online softmax | wait for O | release
- *                         V(n-1) | if n begins a row tile: finish the previous tile's O, else rescale O |
- *                         P = S in dtype
+ *   step n, a warpgroup:  wait for the turn | start S = Q K(n)^T | rescale O | start O += P(n-1) V(n-1), and
+ *                         pass the turn on before the last product | wait for S | release K(n) | cap, mask |
+ *                         online softmax of rows 0 to 7 of each warp | wait for O | release V(n-1) | softmax
+ *                         of rows 8 to 15 and P = S in dtype | if n begins a row tile: finish the previous
+ *                         tile's O
  *
  * Warpgroups take turns (named barriers), so that the softmax of one overlaps the products of the others.
  * Within a warpgroup, the product with V overlaps the next softmax, also across row tiles, because Q has two
- * buffers where shared memory allows it. P stays in registers, because the accumulator has the layout of the
- * A operand. V is read as stored, [key][dim]; wgmma transposes it.
+ * buffers where shared memory allows it. O is rescaled while the product with K is computed. P stays in
+ * registers, because the accumulator has the layout of the A operand. V is read as stored, [key][dim]; wgmma
+ * transposes it.
  *
  * A front defines row tiles, which keys a row sees, and where results go, by a class V:
  *   tile        a description of a row tile, with its `begin` and `num_tiles`
@@ -26,7 +28,8 @@
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
  *   bend()      caps logits, and sets logits of keys that a row does not see to -inf
- *   soften()    turns logits into P, and says by how much O is to be rescaled
+ *   soften()    turns logits into P, says by how much O is to be rescaled, and calls between() and after()
+ *               as attn_softmax_fused() does
  *   finish()    writes the results of the nth row tile
  * attn_range.cuh is the front for contiguous keys, ../bsr/attn_bsr_view.cuh the one for lists, and
  * ../variant/attn_variant_view.cuh the one for contiguous keys with the hooks of a text.
@@ -174,35 +177,52 @@ template <int stages> ATTN_DEV void attn_advance(struct attn_place *p)
 	}
 }
 
-/* Issues S = Q K^T for a warpgroup's 64 rows. */
-template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t s_q, uint32_t s_k)
+/*
+ * Returns the low word of the descriptor of a warpgroup's rows of Q, or of a tile of K; the high words are
+ * constants. The result is hidden from the compiler, which would otherwise compute it between the turn's
+ * barrier and the first product, when tensor cores are idle.
+ */
+template <class F> ATTN_DEV uint32_t attn_describe(uint32_t addr)
 {
-	uint64_t q, k = wgmma_desc_groups(s_k, 0, F::group_step);
+	uint32_t low = (uint32_t)wgmma_desc_groups(addr, 0, F::group_step);
 
-	/* hide s_q from the compiler: it would keep the descriptors of all columns of Q in registers */
-	asm volatile("" : "+r"(s_q));
-	q = wgmma_desc(s_q, 0);
+	asm volatile("" : "+r"(low));
+	return low;
+}
+
+/* Issues S = Q K^T for a warpgroup's 64 rows. q and k are low words of descriptors. */
+template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t q, uint32_t k)
+{
+	const uint64_t q_high = wgmma_desc(0, 0), k_high = wgmma_desc_groups(0, 0, F::group_step);
+
 	wgmma_keep<F::keys / 2>(s);
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int i = 0; i < F::qk / 16; i++)
-		ptx_wgmma_ss<dtype, F::keys>(s, q + i / 4 * (F::rows * ATTN_PANEL >> 4) + i % 4 * 2,
-					     k + i / 4 * (F::panel_step >> 4) + i % 4 * 2, i > 0);
+		ptx_wgmma_ss<dtype, F::keys>(s,
+					     q_high | (q + i / 4 * (F::rows * ATTN_PANEL >> 4) + i % 4 * 2),
+					     k_high | (k + i / 4 * (F::panel_step >> 4) + i % 4 * 2), i > 0);
 	ptx_wgmma_commit_group();
 	wgmma_keep<F::keys / 2>(s);
 }
 
-/* Issues O += P V, or O = P V if `add` is 0, for a warpgroup's 64 rows. */
-template <int dtype, class F>
-ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int add)
+/*
+ * Issues O += P V, or O = P V if `add` is 0, for a warpgroup's 64 rows, and calls pass() before the last
+ * product.
+ */
+template <int dtype, class F, class Pass>
+ATTN_DEV void attn_issue_pv(float *o, const uint32_t (*p)[4], uint32_t s_v, int add, Pass pass)
 {
 	uint64_t v = wgmma_desc_groups(s_v, F::panel_step, F::group_step);
 
 	wgmma_keep<F::v / 2>(o);
 	ptx_wgmma_fence();
 #pragma unroll
-	for (int i = 0; i < F::keys / 16; i++)
+	for (int i = 0; i < F::keys / 16; i++) {
+		if (i == F::keys / 16 - 1)
+			pass();
 		ptx_wgmma_rs<dtype, F::v>(o, p[i], v + i * (2 * F::group_step >> 4), i > 0 || add);
+	}
 	ptx_wgmma_commit_group();
 	wgmma_keep<F::v / 2>(o);
 }
@@ -248,6 +268,14 @@ ATTN_DEV int attn_thread(void)
 	return thread % 128;
 }
 
+/* Keeps the compiler from writing new values of P to registers that products may still read. */
+template <int n> ATTN_DEV void attn_keep_p(uint32_t *p)
+{
+#pragma unroll
+	for (int i = 0; i < n; i++)
+		asm volatile("" : "+r"(p[i]) : : "memory");
+}
+
 template <int dtype, class F, class V>
 ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typename V::tile> &s)
 {
@@ -258,9 +286,11 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	float m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	uint32_t p[F::keys / 16][4];
 	struct attn_place q = {}, k = {}, v = {};
+	uint32_t d_q = attn_describe<F>(s_q), d_k = attn_describe<F>(s.k);
 	int nth = 0, i = 0, add = 0, num_tiles, begin;
 	struct attn_scale scale;
 	typename V::sight w;
+	auto pack = [&]() { attn_p_fragments<dtype, F::keys / 8>(p, sc); };
 
 	attn_wait_full<V>(s.full_q, 0);
 	num_tiles = s.tiles[0].num_tiles;
@@ -273,16 +303,14 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		ptx_bar_arrive(ATTN_BAR_TURN, 256);
 	/* the first step, which has no product with V */
 	attn_wait_full<V>(s.full_k, 0);
-	attn_issue_qk<dtype, F>(sc[0], s_q, s.k);
+	attn_issue_qk<dtype, F>(sc[0], d_q, d_k);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::keys / 2>(sc[0]);
 	attn_release<F>(s.empty_k);
 	V::template bend<F>(sc, w, begin, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
-	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
-#pragma unroll
-	for (int j = 0; j < F::keys / 16; j++)
-		attn_p_fragment<dtype>(p[j], sc + 2 * j);
+	d_k = attn_describe<F>(s.k + k.stage * F::k_bytes);
+	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own, []() { }, pack);
 	for (;;) {
 		bool fresh = ++i == num_tiles;		/* the step begins a row tile */
 
@@ -291,6 +319,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 
 			elected_arrive(s.empty_q + 8 * q.stage);
 			attn_advance<F::q_stages>(&q);
+			d_q = attn_describe<F>(s_q + q.stage * F::q_bytes);
 			attn_wait_full<V>(s.full_q + 8 * q.stage, q.phase);
 			num_tiles = t->num_tiles;
 			begin = t->begin;
@@ -303,16 +332,20 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		attn_wait_full<V>(s.full_k + 8 * k.stage, k.phase);
 		if (turns)
 			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
-		attn_issue_qk<dtype, F>(sc[0], s_q + q.stage * F::q_bytes, s.k + k.stage * F::k_bytes);
+		attn_issue_qk<dtype, F>(sc[0], d_q, d_k);
 		attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
-		attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
-		if (turns)
-			ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
+		if (add)
+			attn_rescale<F::v>(o, keep);
+		attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add, [&]() {
+			if (turns)
+				ptx_bar_arrive(ATTN_BAR_TURN + (group + 1) % F::groups, 256);
+		});
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);
 		attn_release<F>(s.empty_k + 8 * k.stage);
 		V::template bend<F>(sc, w, begin + i * F::keys, s, k, scale.cap);
 		attn_advance<F::stages>(&k);
+		d_k = attn_describe<F>(s.k + k.stage * F::k_bytes);
 		if (fresh) {
 #pragma unroll
 			for (int r = 0; r < 2; r++) {
@@ -322,22 +355,21 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 				l[r] = 0;
 			}
 		}
-		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own);
-		ptx_wgmma_wait_group<0>();
-		wgmma_keep<F::v / 2>(o[0]);
-		attn_release<F>(s.empty_v + 8 * v.stage);
+		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own, [&]() {
+			ptx_wgmma_wait_group<0>();
+			wgmma_keep<F::v / 2>(o[0]);
+			attn_keep_p<F::keys / 4>(p[0]);
+			attn_release<F>(s.empty_v + 8 * v.stage);
+		}, pack);
 		attn_advance<F::stages>(&v);
 		if (fresh)
 			V::template finish<dtype, F>(a, s, nth - 1, o, old_m, old_l, group);
-		else
-			attn_rescale<F::v>(o, keep);
 		add = !fresh;
-#pragma unroll
-		for (int j = 0; j < F::keys / 16; j++)
-			attn_p_fragment<dtype>(p[j], sc + 2 * j);
 	}
 	attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
-	attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add);
+	if (add)
+		attn_rescale<F::v>(o, keep);
+	attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add, []() { });
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::v / 2>(o[0]);
 	V::template finish<dtype, F>(a, s, nth - 1, o, m, l, group);

@@ -233,14 +233,17 @@ template <class H> struct attn_variant_view {
 		}
 	}
 
-	template <int tiles>
+	template <int tiles, class Between, class After>
 	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
-				int own)
+				int own, Between between, After after)
 	{
-		if (!H::has_weight)
-			attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own);
-		else
-			keep[0] = keep[1] = 1;
+		if (!H::has_weight) {
+			attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own, between, after);
+			return;
+		}
+		keep[0] = keep[1] = 1;
+		between();
+		after();
 	}
 
 	/* Adds the sink to a row's sum l. Returns the factor for O, and sets lse. */

@@ -307,10 +307,8 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<MLA_KEYS / 2>(s[0]);
 	mla_mask<fetch>(s, c, t, *w, x.smem, i, x.all_see);
-	attn_softmax_fused<MLA_KEYS / 8>(s, w->m, w->l, w->keep, x.scale_log2, w->own);
-#pragma unroll
-	for (int j = 0; j < MLA_KEYS / 16; j++)
-		attn_p_fragment<dtype>(p[j], s + 2 * j);
+	attn_softmax_fused<MLA_KEYS / 8>(s, w->m, w->l, w->keep, x.scale_log2, w->own, []() { },
+					 [&]() { attn_p_fragments<dtype, MLA_KEYS / 8>(p, s); });
 	mla_give(p, *w, x.smem, i);
 	mla_clear_tail<fetch>(t, x.smem, i, x.group, x.group);
 	attn_rescale<MLA_COLUMNS>(o, w->keep);
