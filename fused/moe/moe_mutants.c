@@ -103,9 +103,9 @@ static void load_row_w4(const struct moe_mutant *s, const struct matrix *m, int6
 		if (s->d == MOE_w4_up_has_scale_of_gate && !m->is_down)
 			scale_row = row % (m->n / 2);
 		cairn_w4_values(g, scale_row, nth, values);
-		value = (double)values[cairn_w4_code(g->b, g->k, from, l)];
+		value = (double)values[cairn_w4_code(g->format, g->b, g->k, from, l)];
 		if (s->d == MOE_w4_zero_8 && g->format == CAIRN_W4_INT)
-			value = cairn_w4_code(g->b, g->k, from, l) - 8;
+			value = cairn_w4_code(g->format, g->b, g->k, from, l) - 8;
 		scale = (double)cairn_w4_scale(g, scale_row, nth);
 		if (s->d == MOE_w4_scale_magnitude)
 			scale = fabs(scale);

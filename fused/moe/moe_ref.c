@@ -104,7 +104,7 @@ static void round_row_w4(const struct moe_chain *c, const struct matrix *m, int 
 				values[code] = block_rounded_either((double)codes[code] * scale, c->a->dtype,
 								    key++);
 		}
-		row[l] = values[cairn_w4_code(g.b, m->k, i, l)];
+		row[l] = values[cairn_w4_code(g.format, g.b, m->k, i, l)];
 	}
 }
 

@@ -54,9 +54,12 @@ static void set_code(const struct cairn_gemm_w4_args *g, uint8_t *b, int64_t j, 
 {
 	const int64_t at = cairn_w4_nibble(g->k, j, l), size = v < 0 ? -v : v;
 	const int64_t code = g->format == CAIRN_W4_INT ? 8 + v : size * 2 + (v < 0 ? 8 : 0);
-	const int shift = at % 2 * 4;
+	const int shift = at % 8 * 4;
+	uint8_t *word = b + at / 8 * 4;
+	const uint32_t old = cairn_w4_nibbles(g->format, cairn_w4_load_word(word));
 
-	b[at / 2] = (uint8_t)((b[at / 2] & ~(15 << shift)) | (int)code << shift);
+	cairn_w4_store_word(word, cairn_w4_ordered(g->format, (old & ~(15u << shift)) |
+							      (uint32_t)code << shift));
 }
 
 /* some: 0, or for EXACT the number of elements of a row that are not 0 */

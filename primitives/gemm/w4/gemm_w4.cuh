@@ -10,8 +10,9 @@
  * in the mantissa of 1024, reads as 1024 + 16 code, and a sixteenth of it, minus 64 + zero, is exact. So with
  * bf16 all values are a quarter of code - zero, and the scales are four times as large.
  * e2m1: the sign goes to the sign, the other three bits go to the lowest bits of the exponent and the highest
- * of the mantissa. The result, subnormal or not, reads as 2^-126 (bf16) or 2^-14 (f16) times the value, which
- * one multiplication corrects.
+ * of the mantissa (cairn_w4_pairs() for bf16, and three bits higher for f16). The result, subnormal or not,
+ * reads as 2^-126 (bf16) or 2^-14 (f16) times the value, exactly. decode_small() stops there: who uses it
+ * corrects the sums. w4_decode() corrects each code by a multiplication.
  */
 #ifndef CAIRN_GEMM_W4_CUH
 #define CAIRN_GEMM_W4_CUH
@@ -36,11 +37,6 @@ struct w4_scales {
 W4 uint32_t w4_word(const uint4 &v, int i)
 {
 	return i == 0 ? v.x : i == 1 ? v.y : i == 2 ? v.z : v.w;
-}
-
-W4 uint32_t shift_left(uint32_t w, int by)
-{
-	return by >= 0 ? w << by : w >> -by;
 }
 
 template <int dtype> W4 uint32_t sub2(uint32_t x, uint32_t y)
@@ -85,7 +81,7 @@ template <uint32_t mask> W4 uint32_t and_or(uint32_t x, uint32_t y)
 	return r;
 }
 
-/* Decodes INT codes: nibbles 0 and 4 of w, which belong to row g, and nibbles 1 and 5, of row g + 8. */
+/* Decodes codes 0 and 4 of a word of INT, which belong to row g, and codes 1 and 5, of row g + 8. */
 template <int dtype> W4 void decode_int(uint32_t w, const struct w4_scales &s, uint32_t x[2])
 {
 	const bool f16 = dtype == CAIRN_F16;
@@ -96,33 +92,38 @@ template <int dtype> W4 void decode_int(uint32_t w, const struct w4_scales &s, u
 	x[1] = fma2<dtype>(high, f16 ? 0x2c002c00 : 0x7f007f00, s.zero[1]);
 }
 
-/* Decodes nibbles i and i + 4 of w, which are e2m1. */
-template <int dtype> W4 uint32_t decode_e2m1(uint32_t w, int i)
+/* Decodes a lane's word of e2m1 to operand A, times 2^-126 (bf16) or 2^-14 (f16). */
+template <int dtype> W4 void decode_small(uint32_t w, uint32_t x[4])
 {
-	const bool f16 = dtype == CAIRN_F16;
-	const uint32_t size = shift_left(w, (f16 ? 9 : 6) - 4 * i) & (f16 ? 0x0e000e00 : 0x01c001c0);
-	const uint32_t v = and_or<0x80008000>(shift_left(w, 12 - 4 * i), size);
-
-	return mul2<dtype>(v, f16 ? 0x74007400 : 0x7e807e80);
+	cairn_w4_pairs(w, x);
+#pragma unroll
+	for (int i = 0; i < 4 && dtype == CAIRN_F16; i++)
+		x[i] += 7 * (x[i] & 0x01c001c0);	/* three bits higher */
 }
 
-/* Decodes a lane's word to operand A of a product of 16 along k; x[i] has nibbles i and i + 4. */
+/* Decodes a lane's word to operand A of a product of 16 along k; x[i] has codes i and i + 4. */
 template <int format, int dtype> W4 void w4_decode(uint32_t w, const struct w4_scales &s, uint32_t x[4])
 {
+	if (format != CAIRN_W4_INT)
+		decode_small<dtype>(w, x);
 #pragma unroll
 	for (int i = 0; i < 4; i += 2) {
 		if (format == CAIRN_W4_INT) {
 			decode_int<dtype>(w >> 4 * i, s, x + i);
 		} else {
-			x[i] = decode_e2m1<dtype>(w, i);
-			x[i + 1] = decode_e2m1<dtype>(w, i + 1);
+			x[i] = mul2<dtype>(x[i], dtype == CAIRN_F16 ? 0x74007400 : 0x7e807e80);
+			x[i + 1] = mul2<dtype>(x[i + 1], dtype == CAIRN_F16 ? 0x74007400 : 0x7e807e80);
 		}
 	}
 }
 
+/*
+ * Returns 2^(v - 127), or NaN for v = 255. The mantissa full of ones makes 2^(v - 126) (1 - 2^-24), a
+ * subnormal close to 2^-126 for 0, or NaN. Its half times 1 + 2^-23 rounds to the power of two in all cases.
+ */
 W4 float w4_e8m0(uint32_t v)
 {
-	return __uint_as_float(v == 0 ? 0x00400000u : v == 255 ? 0x7fc00000u : v << 23);
+	return __uint_as_float(v * 0x800000u + 0x7fffffu) * 0x1.000002p-1f;
 }
 
 /*
@@ -151,12 +152,13 @@ template <int format, int dtype> W4 struct w4_scales w4_decode_scales(uint32_t s
 		r.s[0] = w4_e8m0(scales & 255);
 		r.s[1] = w4_e8m0(scales >> 8);
 	} else {
-		uint32_t pair;
-
-		asm("{.reg .b16 l;\n\t"
-		    "cvt.u16.u32 l, %1;\n\t"
-		    "cvt.rn.f16x2.e4m3x2 %0, l;}" : "=r"(pair) : "r"(scales));
-		row_unpack2<CAIRN_F16>(pair, r.s);
+		asm("{.reg .b16 l, h;\n\t"
+		    ".reg .b32 pair;\n\t"
+		    "cvt.u16.u32 l, %2;\n\t"
+		    "cvt.rn.f16x2.e4m3x2 pair, l;\n\t"
+		    "mov.b32 {l, h}, pair;\n\t"
+		    "cvt.f32.f16 %0, l;\n\t"
+		    "cvt.f32.f16 %1, h;}" : "=f"(r.s[0]), "=f"(r.s[1]) : "r"(scales));
 	}
 	return r;
 }

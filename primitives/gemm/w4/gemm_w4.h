@@ -29,7 +29,9 @@
  *              of out_dtype), b = scale c s, u the unit roundoff of out_dtype; a subnormal a counts as the
  *              smallest normal number, as in gemm.h. Above CAIRN_GEMM_W4_EXACT_M the bound grows by sum_l |a|
  *              (((1 + v)^3 - 1) |b| + (1 + 17 |scale|) w), v the unit roundoff and w half the smallest
- *              subnormal of dtype (derivation in gemm_w4_ref.c).
+ *              subnormal of dtype. Up to it, that of MX and NV grows by 2^r (2^-148 sum_l |b| + 2^-150 k
+ *              |scale|), since sums may be computed 2^r too small: r is 14 with f16, and with bf16 the
+ *              exponent of the row's largest |a|, but 0 to 126 (derivations in gemm_w4_ref.c).
  * Range:       an element of out is defined if the sum of |a c| over each group, and those of |a c s| and
  *              |a b| over k, plus |bias|, are below 2^128. Above CAIRN_GEMM_W4_EXACT_M, |c s|, |s| and |b|
  *              must also be in the range of dtype.

@@ -5,8 +5,9 @@
  * There are eight partial sums per element of out. They are folded at the end of each group, or after 64
  * elements if groups are longer, multiplied with the group's scale and added to a total.
  *
- * The bytes of lanes 4 g to 4 g + 3 of a tile hold the codes of row g in their low and those of row g + 8 in
- * their high halves, so that one permutation of 64 bytes brings the codes of two rows into order.
+ * In the order of INT, the bytes of lanes 4 g to 4 g + 3 of a tile hold the codes of row g in their low and
+ * those of row g + 8 in their high halves, so that one permutation of 64 bytes brings the codes of two rows
+ * into order. Words of the other formats are brought to that order first.
  */
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
@@ -61,10 +62,13 @@ INLINE void decode(const struct cairn_gemm_w4_args *g, int64_t j0, int32_t num, 
 	t->n = g->k - l0 < TILE ? g->k - l0 : TILE;
 	t->piece = g->group && g->group < TILE ? g->group : TILE;
 	for (int r = 0; r < UNIT / 2 && r < num; r++, from += TILE) {
-		uint8_t code[2][TILE];
+		uint8_t code[2][TILE], words[TILE];
 
+		for (int l = 0; l < TILE; l += 4)
+			cairn_w4_store_word(words + l, cairn_w4_nibbles(g->format,
+									cairn_w4_load_word(from + l)));
 		for (int l = 0; l < TILE; l++)
-			code[0][l] = from[order[l]];
+			code[0][l] = words[order[l]];
 		for (int l = 0; l < TILE; l++)
 			code[1][l] = code[0][l] >> 4;
 		for (int l = 0; l < TILE; l++)

@@ -33,7 +33,7 @@ static int bent_code(const struct cairn_gemm_w4_args *g, int64_t j, int64_t l, e
 		at ^= 2;
 	if (bend == gemm_w4_bend_halves_swapped)
 		at ^= 4;
-	return g->b[at / 2] >> at % 2 * 4 & 15;
+	return cairn_w4_code_at(g->format, g->b, at);
 }
 
 static int64_t bent_group(const struct cairn_gemm_w4_args *g, int64_t l, enum gemm_w4_bend bend)
@@ -243,7 +243,7 @@ static int gemm_w4_long_sum_of_ninth_row(const struct cairn_gemm_w4_args *a, voi
 }
 
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
-	MUTANT(gemm_w4, nibbles_swapped, "swaps the halves of every byte, that is rows g and g + 8"),
+	MUTANT(gemm_w4, nibbles_swapped, "swaps rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
 	MUTANT(gemm_w4, halves_swapped, "swaps neighbours along k"),
 	MUTANT(gemm_w4, zero_plus_1, "adds 1 to the zero points, as GPTQ stores them"),

@@ -63,7 +63,10 @@ INLINE int row_code(const struct cairn_w4_checkpoint *c, int64_t j, int64_t l)
 	return ((const uint8_t *)c->codes)[j * (c->k / 2) + l / 2] >> l % 2 * 4 & 15;
 }
 
-/* Packs the codes of 16 rows. In a tile, the places of a row are those of its first row plus a constant. */
+/*
+ * Packs the codes of 16 rows in the order of INT. In a tile, the places of a row are those of its first row
+ * plus a constant.
+ */
 INLINE void pack_unit(const struct cairn_w4_checkpoint *c, int64_t unit, uint8_t *b, code_fn *code)
 {
 	const int64_t j0 = unit * CAIRN_W4_ROWS;
@@ -139,8 +142,17 @@ static void pack_scales(const struct cairn_w4_checkpoint *c, const struct kind *
 	}
 }
 
+/* Brings words from the order of INT to that of a format. */
+static void order(int32_t format, uint8_t *b, int64_t bytes)
+{
+	for (int64_t at = 0; at < bytes && format != CAIRN_W4_INT; at += 4)
+		cairn_w4_store_word(b + at, cairn_w4_ordered(format, cairn_w4_load_word(b + at)));
+}
+
 static int pack(const struct cairn_w4_checkpoint *c, const struct kind *kind, uint8_t *b, uint8_t *b_scale)
 {
+	const int64_t unit_bytes = (int64_t)cairn_w4_tiles(c->k) * CAIRN_W4_TILE_BYTES;
+
 	CAIRN_TRY(check(c, kind));
 	memset(b, 0, (size_t)cairn_w4_code_bytes(c->n, c->k));
 	memset(b_scale, 0, (size_t)cairn_w4_scale_bytes(kind->format, c->n, c->k, c->group));
@@ -150,6 +162,7 @@ static int pack(const struct cairn_w4_checkpoint *c, const struct kind *kind, ui
 		int64_t first = (int64_t)unit * CAIRN_W4_ROWS, end = first + CAIRN_W4_ROWS;
 
 		kind->unit(c, unit, b);
+		order(kind->format, b + unit * unit_bytes, unit_bytes);
 		for (int64_t j = first; j < end && j < c->n; j++)
 			pack_scales(c, kind, j, b_scale);
 	}

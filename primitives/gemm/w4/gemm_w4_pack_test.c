@@ -4,7 +4,7 @@
  *
  * The tests make a weight, write it in the layout of the checkpoint as its writers do, pack it, and compare
  * every element's code, scale and zero point with the weight. unpack() follows the text of gemm_w4_layout.h
- * from a lane and a nibble to the element, so that it shares no code with what it tests.
+ * from a lane and a code to the element, so that it shares no code with what it tests.
  */
 #include "primitives/gemm/w4/gemm_w4_pack.h"
 
@@ -79,6 +79,20 @@ static struct cairn_w4_checkpoint checkpoint_of(const struct weight *w)
 					     .group = w->group };
 }
 
+/* Returns a code of a word; nibbles: of INT */
+static int code_of(uint32_t v, int p, int nibbles)
+{
+	static const int bits[8][4] = {
+		{ 0, 1, 2, 9 }, { 26, 27, 28, 3 }, { 4, 5, 6, 13 }, { 14, 7, 8, 15 },
+		{ 16, 17, 18, 25 }, { 10, 11, 12, 19 }, { 20, 21, 22, 29 }, { 30, 23, 24, 31 },
+	};
+	int code = 0;
+
+	for (int i = 0; i < 4; i++)
+		code |= (int)(v >> (nibbles ? 4 * p + i : bits[p][i]) & 1) << i;
+	return code;
+}
+
 /* Reads the packed weight back. Counts what lies at places of no element and is not 0. */
 static int unpack(struct weight *w)
 {
@@ -91,15 +105,16 @@ static int unpack(struct weight *w)
 				for (int word = 0; word < 4; word++, b += 4) {
 					uint32_t v = b[0] | b[1] << 8 | b[2] << 16 | (uint32_t)b[3] << 24;
 
-					for (int p = 0; p < 8; p++, v >>= 4) {
+					for (int p = 0; p < 8; p++) {
+						int code = code_of(v, p, w->bytes == 2);
 						int row = unit * 16 + lane / 4 + (p % 2 ? 8 : 0);
 						int l = tile * 64 + word * 16 + lane % 4 * 2 + p / 4 +
 							(p / 2 % 2 ? 8 : 0);
 
 						if (row < w->n && l < w->k)
-							w->back[row * w->k + l] = v & 15;
+							w->back[row * w->k + l] = (uint8_t)code;
 						else
-							bad += (v & 15) != 0;
+							bad += code != 0;
 					}
 				}
 	for (int unit = 0; unit < units; unit++)

@@ -7,6 +7,11 @@
  * covers these roundings. Above EXACT_M, rounding s, c s and scale c s to dtype changes each by at most v of
  * it, or by w, half the spacing of dtype's subnormals. The change of s is multiplied by c, at most 16 in
  * magnitude, and both that and the change of c s by `scale`.
+ *
+ * Up to EXACT_M, an implementation may compute the sums of e2m1 formats 2^r too small, so that they may
+ * become subnormal. A subnormal product loses up to 2^-149. That is 2^(r - 149) |scale s| in out, where
+ * |scale s| is at most 2 |b|, because |c| is at least 1/2 if it is not 0. Subnormal products add up exactly.
+ * Each of up to k additions to a total loses up to 2^-150, which is 2^(r - 150) |scale| in out.
  */
 #include "primitives/gemm/w4/gemm_w4.h"
 
@@ -33,7 +38,7 @@ static void load_row(const void *args, int64_t j, double *b)
 		for (int code = 0; code < 16; code++)
 			scaled[code] = scale * (double)values[code];
 		for (int64_t l = first; l < end; l++)
-			b[l] = scaled[cairn_w4_code(g->b, g->k, j, l)];
+			b[l] = scaled[cairn_w4_code(g->format, g->b, g->k, j, l)];
 	}
 }
 
@@ -47,6 +52,22 @@ static CAIRN_WIDE double moved_by(const struct cairn_gemm_w4_args *g, const doub
 	for (int l = 0; l < g->k; l++)
 		moved += b[l] == 0 ? 0 : fabs(a[l]) * (relative * fabs(b[l]) + absolute);
 	return moved;
+}
+
+/* The largest change of the sum when it is computed 2^r too small */
+static CAIRN_WIDE double lost_small(const struct cairn_gemm_w4_args *g, const double *a, const double *b)
+{
+	double sum = 0, most = 1;
+	int r = 14;
+
+	#pragma omp simd reduction(+:sum) reduction(max:most)
+	for (int l = 0; l < g->k; l++) {
+		sum += fabs(b[l]);
+		most = fabs(a[l]) > most ? fabs(a[l]) : most;
+	}
+	if (g->dtype == CAIRN_BF16)
+		r = ilogb(most) < 126 ? ilogb(most) : 126;
+	return ldexp(0x1p-148 * sum + 0x1p-150 * g->k * fabs((double)g->scale), r);
 }
 
 /* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
@@ -67,6 +88,8 @@ static void element(const void *args, int64_t i, int64_t j, const double *a, con
 	exact->val[e] = cairn_dot_bounded(a, b, g->k, normal, rounds ? normal : 0, &mag) + bias;
 	if (rounds)
 		moved = moved_by(g, a, b);
+	else if (g->format != CAIRN_W4_INT)
+		moved = lost_small(g, a, b);
 	exact->bound[e] = !isfinite(exact->val[e]) ? 0 :
 			  (g->k + 12) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 + moved +
 			  u * fabs(exact->val[e]) + tiny;

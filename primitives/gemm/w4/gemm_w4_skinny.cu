@@ -14,6 +14,8 @@
  * 16 rows, hence 204 instructions at most. So
  *  - a lies in shared memory, in the order in which lanes need it: 4 loads instead of 16. Only if it does
  *    not fit, lanes load it from global memory;
+ *  - codes of e2m1 are moved to their places in bf16 without a multiplication (gemm_w4_skinny_a.cuh), and for
+ *    one or two rows their scales are applied side by side (gemm_w4_skinny_stage.cuh);
  *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers
  *    and goes on, and another warp adds them up.
  *
@@ -27,7 +29,7 @@
  * Shared memory (dynamic):
  *	0		mbarriers: [6] full and [6] empty (an arrival by each warp that multiplies), of the
  *			ring; for each of 4 teams, [4] full (an arrival by each of its warps) and [4] empty
- *			(one), of its buffers
+ *			(one), of its buffers; uint32_t [8], the largest magnitudes of rows of a
  *	384		float [4][16 warps][m][16 rows of b], the totals
  *	behind them	[m] rows of a, each of tiles of 64 elements and 16 bytes more, against bank
  *			conflicts. Of a tile, 32 bytes for lanes t, t + 4, ..: for each 16 elements, 2 t,
@@ -36,208 +38,31 @@
  *			up to 192 bytes of cells of each
  * Registers: 56 at most; more, for one CTA per SM, if a does not fit.
  */
-#include "primitives/gemm/w4/gemm_w4_skinny.cuh"
+#include "primitives/gemm/w4/gemm_w4_skinny_stage.cuh"
 
 #include "primitives/base/launch.h"
-
-/*
- * Brings a to L2; each thread that multiplies takes a line. The preceding kernel may still write a, but
- * nothing of it is read here.
- */
-W4 void warm_a(const struct cairn_gemm_w4_args &g)
-{
-	const int threads = WARPS * 32, step = gridDim.x * threads * 128;
-
-	for (int i = (blockIdx.x * threads + threadIdx.x) * 128; i < g.m * g.k * 2; i += step)
-		ptx_prefetch_global_L2((const char *)g.a + i);
-}
-
-/*
- * Copies stages `first`, first + 16, ... of a to shared memory at s_a, with zeros past k. Half a warp copies
- * a stage; a lane moves 8 elements, which are those of four lanes, and has four loads on their way at once.
- */
-W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
-{
-	const int half = threadIdx.x / 16 % 2, c = threadIdx.x % 16;
-
-	for (int i = 0; i < g.m; i++) {
-		const uint16_t *row = (const uint16_t *)g.a + (int64_t)i * g.k;
-
-		for (int stage = first + half * WARPS; stage < z.stages; stage += 8 * WARPS) {
-			uint4 x[4];
-
-#pragma unroll
-			for (int n = 0; n < 4; n++) {
-				const int at = (stage + n * 2 * WARPS) * STAGE_K + c * 8;
-
-				x[n] = make_uint4(0, 0, 0, 0);
-				if (at < g.k)
-					x[n] = *(const uint4 *)(row + at);
-			}
-#pragma unroll
-			for (int n = 0; n < 4; n++) {
-				const int nth = stage + n * 2 * WARPS, tile = nth * TILES + c / 8;
-				const uint32_t to = s_a + i * z.pitch + tile * 128 + c % 8 * 4;
-
-				if (nth >= z.stages)
-					break;
-				ptx_st_shared_b32(to, x[n].x);
-				ptx_st_shared_b32(to + 32, x[n].y);
-				ptx_st_shared_b32(to + 64, x[n].z);
-				ptx_st_shared_b32(to + 96, x[n].w);
-			}
-		}
-	}
-}
-
-/* Shared addresses of a lane's part of the warp's first stage, in the ring and in a; the lane's number */
-struct lane {
-	uint32_t codes, scales, zeros, a, lane;
-};
-
-/* What a lane holds of a stage: codes of each tile; scales and, with INT, zero points of each cell */
-struct held {
-	uint4 codes[TILES];
-	uint32_t scales[STAGE_K / 16], zeros[STAGE_K / 16];
-};
-
-/* Waits for the stage in a slot, and holds it. */
-template <int format, int group>
-W4 void hold_stage(const struct lane &l, const struct slot &s, struct held *h)
-{
-	constexpr int cell = format == CAIRN_W4_INT ? 3 * ROWS : ROWS;
-
-	ptx_mbarrier_wait(s.full, s.parity);
-#pragma unroll
-	for (int i = 0; i < STAGE_K / group; i++) {
-		if (format == CAIRN_W4_INT) {
-			h->zeros[i] = ptx_ld_shared_b16(l.zeros + s.from + i * cell);
-			h->scales[i] = ptx_ld_shared_b32(l.scales + s.from + i * cell);
-		} else {
-			h->zeros[i] = 0;
-			h->scales[i] = ptx_ld_shared_b16(l.scales + s.from + i * cell);
-		}
-	}
-#pragma unroll
-	for (int i = 0; i < TILES; i++)
-		h->codes[i] = ptx_ld_shared_v4(l.codes + s.from + i * CAIRN_W4_TILE_BYTES);
-}
-
-/*
- * Gives a slot back when the stage in it has been read, and goes on to the next one. An arrival does not wait
- * for the lane's loads that are still on their way: without the fence, the next copy may overwrite what they
- * are to read.
- */
-W4 void give_back(const struct sizes &z, const struct lane &l, struct slot *s)
-{
-	ptx_fence_proxy_async_shared_cta();
-	arrive_from(l.lane, empty_of(*s));
-	next_slot(z, s);
-}
-
-/*
- * Loads operand B of the products of a tile, with zeros past k. at: its first element of k. kept: a lies in
- * shared memory, at s_a
- */
-template <bool kept>
-W4 void load_a(const struct cairn_gemm_w4_args &g, uint32_t s_a, int at, uint32_t x[4][2])
-{
-	if (kept) {
-		const uint4 u = ptx_ld_shared_v4(s_a), v = ptx_ld_shared_v4(s_a + 16);
-
-		x[0][0] = u.x;
-		x[0][1] = u.y;
-		x[1][0] = u.z;
-		x[1][1] = u.w;
-		x[2][0] = v.x;
-		x[2][1] = v.y;
-		x[3][0] = v.z;
-		x[3][1] = v.w;
-		return;
-	}
-	const int lane = threadIdx.x & 31;
-	const int row = min(lane / 4, g.m - 1);
-	const uint16_t *from = (const uint16_t *)g.a + (int64_t)row * g.k + at + lane % 4 * 2;
-
-#pragma unroll
-	for (int i = 0; i < 4; i++) {
-		x[i][0] = at + i * 16 < g.k ? *(const uint32_t *)(from + i * 16) : 0;
-		x[i][1] = at + i * 16 < g.k ? *(const uint32_t *)(from + i * 16 + 8) : 0;
-	}
-}
-
-/*
- * Adds the scaled products of a stage to total. s_a: shared address of the lane's part of a; at: the stage's
- * first element of k; whole: k does not end within the stage
- */
-template <int format, int dtype, int group, bool kept, bool whole>
-W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct held &h, uint32_t s_a, int at,
-		       float total[4])
-{
-	constexpr int share = group / 16;	/* products of 16 along k that share a scale */
-	struct w4_scales s;
-	uint32_t x[4][2];
-	float part[4];
-
-#pragma unroll
-	for (int i = 0; i < STEPS; i++) {
-		const uint4 four = h.codes[i / 4];
-		uint32_t w[4];
-
-		if (!whole && at + i * 16 >= g.k)
-			break;
-		if (i % 4 == 0)
-			load_a<kept>(g, s_a + i / 4 * 128, at + i * 16, x);
-		if (i % share == 0) {
-			s = w4_decode_scales<format, dtype>(h.scales[i / share], h.zeros[i / share]);
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				part[e] = 0;
-		}
-		w4_decode<format, dtype>(i % 4 == 0 ? four.x : i % 4 == 1 ? four.y :
-					 i % 4 == 2 ? four.z : four.w, s, w);
-		if (dtype == CAIRN_BF16)
-			ptx_mma_m16n8k16_bf16(part, w, x[i % 4]);
-		else
-			ptx_mma_m16n8k16_f16(part, w, x[i % 4]);
-		if (i % share == share - 1 || (!whole && at + (i + 1) * 16 >= g.k)) {
-#pragma unroll
-			for (int e = 0; e < 4; e++)
-				total[e] += s.s[e / 2] * part[e];
-		}
-	}
-}
-
-/* Puts a warp's totals into its place `to` of a buffer, and sets them to 0. */
-W4 void put_totals(const struct cairn_gemm_w4_args &g, float *to, float total[4])
-{
-	const int quad = threadIdx.x % 32 / 4, t = threadIdx.x & 3;
-
-#pragma unroll
-	for (int e = 0; e < 4; e++) {
-		if (2 * t + e % 2 < g.m)
-			to[(2 * t + e % 2) * ROWS + e / 2 * 8 + quad] = total[e];
-		total[e] = 0;
-	}
-}
 
 /*
  * Runs in the warps that multiply. Only a has to wait for the preceding kernel: by then, all addresses are
  * computed, and the first stage is in registers.
  */
-template <int format, int dtype, int group, bool kept>
+template <int format, int dtype, int group, int form>
 W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp)
 {
+	constexpr bool scaled = a_is_scaled(format, dtype), by_group = form == A_BY_GROUP;
 	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x % 32;
+	const int pair = lane / 8, row = min(by_group ? lane / 4 % 2 : lane / 4, g.m - 1);
 	const uint32_t smem = ptx_smem(s_mem), a_at = smem + SUMS_AT + BUFFERS * WARPS * ROWS * 4 * g.m;
 	const uint32_t codes = smem + z.ring_at + team * z.team * z.stage_bytes;
 	const uint32_t cells = codes + z.team * CODE_BYTES + first * z.stage_cells;
 	/* columns of the products past the last row repeat it; they are not written */
 	const struct lane l = {
 		pinned(codes + first * CODE_BYTES + lane * 16),
-		pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2)),
+		pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2) +
+		       (by_group ? lane % 4 * (32 / group) * ROWS : 0)),
 		pinned(cells + 2 * ROWS + lane / 4 * 2),
-		pinned(a_at + min(lane / 4, g.m - 1) * z.pitch + lane % 4 * 32 + first * STAGE_K * 2),
+		pinned(a_at + row * z.pitch + lane % 4 * 32 + first * STAGE_K * 2 +
+		       (by_group ? pair / 2 * 128 + pair % 2 * 16 : 0)),
 		pinned(lane),
 	};
 	const int sets = num_sets(z), set_units = z.teams * gridDim.x;
@@ -245,15 +70,28 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	/* rounds in which the warp has a whole stage; it may have a part of one in the next round */
 	const int whole = (g.k / STAGE_K - first + z.team - 1) / z.team;
 	const uint32_t step = pinned(z.team * STAGE_K);
-	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS, total[4] = { 0, 0, 0, 0 };
+	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS;
+	float total[by_group ? 1 : TOTALS(format)][4] = {};
+	struct operand o = {};
 	struct slot slot = { smem, 0, 0 };
 	struct held h;
 
+	o.pair = pinned(pair);
 	if (units)
-		hold_stage<format, group>(l, slot, &h);
+		hold_stage<format, group, form>(l, slot, &h);
 	ptx_griddepcontrol_wait();
-	if (kept) {
-		keep_a(g, z, a_at, warp);
+	if (form != A_GLOBAL)
+		keep_a<scaled>(g, z, a_at, warp);
+	else if (scaled)
+		find_most(g);
+	if (scaled) {
+		ptx_bar_sync(1, WARPS * 32);
+		if (form != A_GLOBAL)
+			scale_a(g, z, a_at, warp);
+		else
+			o.by = scale_of_a(row);
+	}
+	if (form != A_GLOBAL) {
 		if (z.team == WARPS)	/* the warp needs no other stages than those it has copied */
 			__syncwarp();
 		else
@@ -265,15 +103,15 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 		int at = first * STAGE_K;
 
 		if (nth)
-			hold_stage<format, group>(l, slot, &h);
+			hold_stage<format, group, form>(l, slot, &h);
 		if (whole) {
-			multiply_stage<format, dtype, group, kept, true>(g, h, s_a, at, total);
+			add_stage<format, dtype, group, form, true>(g, h, s_a, at, &o, total);
 			give_back(z, l, &slot);
 			for (int n = whole - 1; n > 0; n--) {
 				at += step;
 				s_a += 2 * step;
-				hold_stage<format, group>(l, slot, &h);
-				multiply_stage<format, dtype, group, kept, true>(g, h, s_a, at, total);
+				hold_stage<format, group, form>(l, slot, &h);
+				add_stage<format, dtype, group, form, true>(g, h, s_a, at, &o, total);
 				give_back(z, l, &slot);
 			}
 			at += step;
@@ -281,13 +119,16 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 		}
 		if (whole < z.rounds) {
 			if (whole)
-				hold_stage<format, group>(l, slot, &h);
+				hold_stage<format, group, form>(l, slot, &h);
 			if (at < g.k)
-				multiply_stage<format, dtype, group, kept, false>(g, h, s_a, at, total);
+				add_stage<format, dtype, group, form, false>(g, h, s_a, at, &o, total);
 			give_back(z, l, &slot);
 		}
 		ptx_mbarrier_wait(buffer_full(team, buf) + BUFFERS * 8, nth / BUFFERS + 1 & 1);
-		put_totals(g, sums + buf * WARPS * g.m * ROWS, total);
+		if constexpr (by_group)
+			put_groups(g, sums + buf * WARPS * g.m * ROWS, total[0]);
+		else
+			put_totals<format>(g, sums + buf * WARPS * g.m * ROWS, total);
 		elected_arrive(buffer_full(team, buf));
 	}
 	/* a team without a unit in the last set gives its slots back */
@@ -298,8 +139,8 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	}
 }
 
-template <int format, int dtype, int group, bool kept>
-__global__ void __launch_bounds__(THREADS, kept ? 2 : 1)
+template <int format, int dtype, int group, int form>
+__global__ void __launch_bounds__(THREADS, form == A_GLOBAL ? 1 : 2)
 gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		      const __grid_constant__ struct sizes z)
 {
@@ -316,9 +157,9 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 		begin_fetching(g, z, &f);
 	__syncthreads();
 	if (warp < WARPS)
-		multiply<format, dtype, group, kept>(g, z, warp);
+		multiply<format, dtype, group, form>(g, z, warp);
 	else if (warp > WARPS)
-		add_units(g, z);
+		add_units<format, dtype>(g, z);
 	else
 		fetch_others(g, z, &f);
 }
@@ -388,11 +229,13 @@ static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 
 extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *stream)
 {
-#define KERNEL(format, dtype, group, kept) (const void *)gemm_w4_skinny_kernel<format, dtype, group, kept>
+#define KERNEL(format, dtype, group, form) (const void *)gemm_w4_skinny_kernel<format, dtype, group, form>
+#define KERNELS(format, dtype, group) \
+	{ KERNEL(format, dtype, group, A_GLOBAL), KERNEL(format, dtype, group, A_SHARED), \
+	  KERNEL(format, dtype, group, format == CAIRN_W4_INT ? A_SHARED : A_BY_GROUP) }
 #define SKINNY(format, group) \
-	{ { KERNEL(format, CAIRN_BF16, group, false), KERNEL(format, CAIRN_BF16, group, true) }, \
-	  { KERNEL(format, CAIRN_F16, group, false), KERNEL(format, CAIRN_F16, group, true) } }
-	static const void *const kernels[5][2][2] = {
+	{ KERNELS(format, CAIRN_BF16, group), KERNELS(format, CAIRN_F16, group) }
+	static const void *const kernels[5][2][3] = {
 		SKINNY(CAIRN_W4_INT, 128), SKINNY(CAIRN_W4_MX, 32), SKINNY(CAIRN_W4_NV, 16),
 		SKINNY(CAIRN_W4_INT, 64), SKINNY(CAIRN_W4_INT, 32),
 	};
@@ -403,13 +246,16 @@ extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *st
 	struct cairn_launch launch = { 0 };
 	void *params[] = { (void *)g, &z };
 
+	int form;
+
 	if (num_sms < 0)
 		return num_sms;
 	launch.smem = place(g, &z);
+	form = !z.pitch ? A_GLOBAL : g->m > 2 ? A_SHARED : A_BY_GROUP;
 	/* on an SM without a CTA, two of the next launch would start, and be half as fast as the others */
 	launch.grid[0] = (unsigned int)(z.units < num_sms ? z.units : num_sms);
 	launch.block[0] = THREADS;
 	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;
-	return cairn_launch(kernels[which][g->dtype == CAIRN_F16][z.pitch != 0], &launch, params);
+	return cairn_launch(kernels[which][g->dtype == CAIRN_F16][form], &launch, params);
 }

@@ -9,50 +9,7 @@
 #ifndef CAIRN_GEMM_W4_SKINNY_CUH
 #define CAIRN_GEMM_W4_SKINNY_CUH
 
-#include "primitives/gemm/w4/gemm_w4.cuh"
-#include "primitives/ptx/elect.cuh"
-#include "primitives/ptx/ptx_copy.cuh"
-
-#define WARPS		16	/* that multiply */
-#define THREADS		((WARPS + 2) * 32)
-#define MAX_RING	6	/* rounds */
-#define STAGE_K		128
-#define STEPS		(STAGE_K / 16)
-#define TILES		(STAGE_K / CAIRN_W4_TILE_K)
-#define CODE_BYTES	(TILES * CAIRN_W4_TILE_BYTES)
-#define ROWS		CAIRN_W4_ROWS
-#define BUFFERS		4
-#define MOST_TEAMS	4
-#define BARRIERS	(2 * MAX_RING + MOST_TEAMS * 2 * BUFFERS)
-#define SUMS_AT		384
-#define SMEM_LIMIT	(227 * 1024)
-#define SMEM_HALF	(228 * 1024 / 2 - 1024)	/* of an SM's 228 KiB; each CTA takes 1 KiB more */
-
-static_assert(BARRIERS * 8 <= SUMS_AT, "the mbarriers end before the totals");
-
-extern __shared__ __align__(128) unsigned char s_mem[];
-
-/* Sizes along k, and how the groups of a stage lie */
-struct sizes {
-	int units, tiles, stages;
-	int team, rounds;		/* warps that share a unit; rounds of a unit */
-	int teams;			/* of a CTA */
-	int cells;			/* bytes of the cells of a unit */
-	int stage_cells;		/* bytes of the cells of a stage; 0: a unit has one */
-	int last_codes, last_cells;	/* bytes of a unit's last round */
-	int stage_bytes;		/* of codes and cells, in the ring */
-	int round_cells;		/* bytes of the cells of a team's round, but for the last */
-	int ring, ring_at;		/* rounds in the ring; where it lies in shared memory */
-	uint32_t last_slot;		/* first byte, in the ring, of its last slot */
-	int pitch;			/* bytes of a row of a in shared memory; 0: a does not fit */
-};
-
-/* Keeps x in a register: the compiler would compute it anew in each stage. */
-W4 uint32_t pinned(uint32_t x)
-{
-	asm volatile("" : "+r"(x));
-	return x;
-}
+#include "primitives/gemm/w4/gemm_w4_skinny_a.cuh"
 
 /* A round's slot: its mbarrier, its first byte in the ring, the parity of the ring's turns so far */
 struct slot {
@@ -175,6 +132,7 @@ W4 void fetch_others(const struct cairn_gemm_w4_args &g, const struct sizes &z, 
 }
 
 /* Adds up the totals of a team for a unit, and writes its elements of out. */
+template <int format, int dtype>
 W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int team, int unit)
 {
 	for (int e = threadIdx.x & 31; e < g.m * ROWS; e += 32) {
@@ -188,7 +146,8 @@ W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int t
 		for (int w = 0; w < WARPS; w++)
 			sum += v[w];
 		if (j < g.n)
-			row_store(g.out, g.out_dtype, (int64_t)i * g.n + j, w4_finish(g, j, sum));
+			row_store(g.out, g.out_dtype, (int64_t)i * g.n + j,
+				  w4_finish(g, j, sum * missing_in<format, dtype>(i)));
 	}
 }
 
@@ -198,17 +157,20 @@ W4 uint32_t buffer_full(int team, int buf)
 	return ptx_smem(s_mem) + (2 * MAX_RING + team * 2 * BUFFERS + buf) * 8;
 }
 
-/* Runs in the last warp, before all warps meet: prepares the mbarriers of the buffers. */
+/* Runs in the last warp, before all warps meet: prepares the mbarriers of the buffers, and most_of(). */
 W4 void init_buffers(const struct sizes &z)
 {
 	if (threadIdx.x % 32)
 		return;
+	for (int i = 0; i < CAIRN_GEMM_W4_EXACT_M; i++)
+		ptx_st_shared_b32(most_of(i), 0);
 	for (int i = 0; i < z.teams * 2 * BUFFERS; i++)
 		ptx_mbarrier_init(buffer_full(0, i), (i / BUFFERS % 2 ? 1 : z.team) * ELECTED_LANES);
 	ptx_fence_mbarrier_init_release_cluster();
 }
 
 /* Runs in the last warp: adds up and writes all units. */
+template <int format, int dtype>
 W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 {
 	const float *s_sum = (const float *)(s_mem + SUMS_AT);
@@ -220,7 +182,7 @@ W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 
 		for (int i = 0; i < z.teams && unit_of(set, i) < z.units; i++) {
 			ptx_mbarrier_wait(buffer_full(i, buf), parity);
-			write_unit(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team,
+			write_unit<format, dtype>(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team,
 				   unit_of(set, i));
 			elected_arrive(buffer_full(i, buf) + BUFFERS * 8);
 		}

@@ -7,7 +7,8 @@
  * rows of b, and k that ends within a tile or a group. Codes are random, even those that belong to no
  * element, and scales that belong to no element are NaN. EXACT has scales that are powers of two. POISON has
  * NaN in some rows of a, some elements of bias and some scales. The cases range_* have the smallest and the
- * largest scale of MXFP4. Bench rows are the projections of Llama 3 8B.
+ * largest scale of MXFP4. The cases rows_of_all_sizes_* have rows of a of magnitudes that span the range of
+ * bf16, and infinity. Bench rows are the projections of Llama 3 8B.
  */
 #include <math.h>
 #include <stdio.h>
@@ -31,6 +32,9 @@ static const struct form {
 };
 
 #define NUM_FORMS	((int)ARRAY_SIZE(forms))
+
+/* Rows of a in the cases rows_of_all_sizes_* */
+enum { LARGE, MIXED, ZERO, SMALL, INFINITE, NUM_KINDS };
 
 struct shape {
 	int32_t m, n, k, form;
@@ -67,7 +71,8 @@ static const int32_t bench[][3] = {
 #define NUM_PAIRS	36
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_RANGE	(FAR_CASE + 1)
-#define FIRST_ZERO	(FIRST_RANGE + 4)
+#define FIRST_ROWS	(FIRST_RANGE + 4)
+#define FIRST_ZERO	(FIRST_ROWS + 2)
 #define FIRST_ENDS	(FIRST_ZERO + 2)
 #define NUM_ENDS	121
 #define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
@@ -176,6 +181,9 @@ static struct shape shape_of(int i)
 	if (i >= FIRST_ZERO)		/* a scale of 0 for the tensor */
 		return (struct shape){ i == FIRST_ZERO ? 3 : 33, 35, 96, (i - FIRST_ZERO) * 2, CAIRN_BF16,
 				       CAIRN_BF16, .bias = 1 };
+	if (i >= FIRST_ROWS)
+		return (struct shape){ NUM_KINDS, 35, 416, 1 + i - FIRST_ROWS, CAIRN_BF16, CAIRN_F32,
+				       .scale = 1 };
 	if (i >= FIRST_RANGE)
 		return (struct shape){ 3, 35, 96, 1, i % 2 ? CAIRN_BF16 : CAIRN_F16, CAIRN_F32, .scale = 1 };
 	if (i == FAR_CASE)
@@ -193,7 +201,12 @@ static struct shape shape_of(int i)
 
 static int is_range(int i)
 {
-	return i >= FIRST_RANGE && i < FIRST_ZERO;
+	return i >= FIRST_RANGE && i < FIRST_ROWS;
+}
+
+static int has_rows(int i)
+{
+	return i >= FIRST_ROWS && i < FIRST_ZERO;
 }
 
 static int is_huge(int i)
@@ -215,7 +228,9 @@ static void describe(int i, struct cairn_case *c)
 		snprintf(c->name + strlen(c->name), sizeof(c->name) - strlen(c->name), "_sms%d", s.sms);
 	if (i >= FIRST_ZERO && i < FIRST_ENDS)
 		snprintf(c->name, sizeof(c->name), "scale0_%s_bf16_bias", f->name);
-	else if (i >= FIRST_RANGE && i < FIRST_ZERO)
+	else if (has_rows(i))
+		snprintf(c->name, sizeof(c->name), "rows_of_all_sizes_%s", f->name);
+	else if (is_range(i))
 		snprintf(c->name, sizeof(c->name), "range_mx_%s_%s", is_huge(i) ? "huge" : "tiny",
 			 cairn_dtype_name(s.dtype));
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -319,6 +334,20 @@ static void fill_range(struct cairn_op *op, const struct cairn_gemm_w4_args *g, 
 						  is_huge(op->case_index) ? -14 : exponent));
 }
 
+/* For the cases rows_of_all_sizes_*: a row of each kind */
+static void fill_rows(struct cairn_op *op, const struct cairn_gemm_w4_args *g, void *a)
+{
+	for (int64_t i = 0; i < g->m * (int64_t)g->k; i++) {
+		const int64_t kind = i / g->k, wide = cairn_op_range(op, -126, 110);
+		const double v = (double)cairn_op_range(op, -255, 255) / 256;
+		const int64_t exponent[NUM_KINDS] = { [LARGE] = 110, [SMALL] = -110, [MIXED] = wide };
+
+		cairn_store(a, g->dtype, i, kind == ZERO ? 0 : ldexp(v, (int)exponent[kind]));
+	}
+	cairn_store(a, g->dtype, INFINITE * (int64_t)g->k + 77, (double)INFINITY);
+	cairn_store(a, g->dtype, MIXED * (int64_t)g->k + 5, 0x1.8p110);
+}
+
 static void setup(struct cairn_op *op)
 {
 	const struct shape s = shape_of(op->case_index);
@@ -352,11 +381,15 @@ static void setup(struct cairn_op *op)
 	cairn_fill_exact(op, a, s.dtype, (int64_t)s.m * s.k, 1, most);
 	if (is_range(op->case_index))
 		fill_range(op, g, a);
+	if (has_rows(op->case_index))
+		fill_rows(op, g, a);
 	b = cairn_in(op, FIELD(b), CAIRN_U8, codes);
 	for (int64_t i = 0; i < codes && i < block; i++)
 		b[i] = some_codes(op);
 	for (int64_t i = block; i < codes; i += block)
 		memcpy(b + i, b, (size_t)(codes - i < block ? codes - i : block));
+	for (int64_t i = 0; i < codes && op->kind == CAIRN_KIND_EXTREME; i += 4)
+		cairn_w4_store_word(b + i, cairn_w4_ordered(g->format, cairn_w4_load_word(b + i)));
 	fill_cells(op, g, f, cairn_in(op, FIELD(b_scale), CAIRN_U8,
 				      cairn_w4_scale_bytes(g->format, g->n, g->k, g->group)));
 	if (op->kind == CAIRN_KIND_POISON)

@@ -35,13 +35,13 @@ static inline void cairn_w4_values(const struct cairn_gemm_w4_args *g, int64_t j
 }
 
 /*
- * Writes row j, each value times its scale, but without g->scale. The products are exact in fp32. The byte of
- * an element is that of cairn_w4_nibble(); 16 elements along k lie in one word of each of four lanes.
+ * Writes row j, each value times its scale, but without g->scale. The products are exact in fp32. Elements
+ * lie where cairn_w4_nibble() says; 16 elements along k lie in one word of each of four lanes.
  */
 static inline void cairn_w4_row(const struct cairn_gemm_w4_args *g, int64_t j, float *row)
 {
 	const uint8_t *unit = g->b + j / CAIRN_W4_ROWS * cairn_w4_tiles(g->k) * CAIRN_W4_TILE_BYTES;
-	const int shift = j % CAIRN_W4_ROWS / 8 * 4;
+	const int odd = j % CAIRN_W4_ROWS / 8;
 	const int32_t group = g->group ? g->group : g->k;
 	float values[16] = { 0 };
 
@@ -56,8 +56,13 @@ static inline void cairn_w4_row(const struct cairn_gemm_w4_args *g, int64_t j, f
 			for (int i = 0; i < 16; i++)
 				values[i] *= scale;
 		}
-		for (int e = 0; e < 16; e++)
-			row[l + e] = values[words[e % 8 / 2 * 16 + e % 2 * 2 + e / 8] >> shift & 15];
+		for (int t = 0; t < 4; t++) {
+			const uint32_t w = cairn_w4_nibbles(g->format, cairn_w4_load_word(words + t * 16));
+
+			for (int i = 0; i < 4; i++)
+				row[l + 2 * t + i % 2 + i / 2 * 8] =
+					values[w >> (i % 2 * 16 + i / 2 * 8 + odd * 4) & 15];
+		}
 	}
 }
 
