@@ -41,7 +41,8 @@
  * Determinism: bitwise repeatable for equal arguments; above m = 8 the grouping of sums may depend on sms.
  *              The bits of a row of out depend neither on the other rows of a nor on the row's place among
  *              them, but may depend on m. The tables cpu and cuda give a row the same bits for every m from 1
- *              to 8.
+ *              to 8; cuda does so for MX and NV with bf16 only if no sum that is computed 2^r too small (see
+ *              Tolerance), which it does for one and two rows, becomes subnormal.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
  * Unused:      places of b and b_scale that belong to no element may hold anything, also scales that are NaN.

@@ -14,8 +14,8 @@
  * 16 rows, hence 204 instructions at most. So
  *  - a lies in shared memory, in the order in which lanes need it: 4 loads instead of 16. Only if it does
  *    not fit, lanes load it from global memory;
- *  - codes of e2m1 are moved to their places in bf16 without a multiplication (gemm_w4_skinny_a.cuh), and for
- *    one or two rows their scales are applied side by side (gemm_w4_skinny_stage.cuh);
+ *  - for one or two rows, codes of e2m1 are moved to their places in bf16 without a multiplication
+ *    (gemm_w4_skinny_a.cuh), and their scales are applied side by side (gemm_w4_skinny_stage.cuh);
  *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers
  *    and goes on, and another warp adds them up.
  *
@@ -36,7 +36,7 @@
  *			2 t + 1, 2 t + 8, 2 t + 9
  *	behind them	the ring: of each round and team, 1024 bytes of codes of each of its warps, and then
  *			up to 192 bytes of cells of each
- * Registers: 56 at most; more, for one CTA per SM, if a does not fit.
+ * Registers: at most 56, for two CTAs per SM; if a does not fit, up to 90, for one.
  */
 #include "primitives/gemm/w4/gemm_w4_skinny_stage.cuh"
 
@@ -49,7 +49,7 @@
 template <int format, int dtype, int group, int form>
 W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp)
 {
-	constexpr bool scaled = a_is_scaled(format, dtype), by_group = form == A_BY_GROUP;
+	constexpr bool by_group = form == A_BY_GROUP;
 	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x % 32;
 	const int pair = lane / 8, row = min(by_group ? lane / 4 % 2 : lane / 4, g.m - 1);
 	const uint32_t smem = ptx_smem(s_mem), a_at = smem + SUMS_AT + BUFFERS * WARPS * ROWS * 4 * g.m;
@@ -80,18 +80,11 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	if (units)
 		hold_stage<format, group, form>(l, slot, &h);
 	ptx_griddepcontrol_wait();
-	if (form != A_GLOBAL)
-		keep_a<scaled>(g, z, a_at, warp);
-	else if (scaled)
-		find_most(g);
-	if (scaled) {
-		ptx_bar_sync(1, WARPS * 32);
-		if (form != A_GLOBAL)
-			scale_a(g, z, a_at, warp);
-		else
-			o.by = scale_of_a(row);
-	}
 	if (form != A_GLOBAL) {
+		if (a_is_scaled(dtype, form))
+			keep_scaled_a(g, z, a_at, warp);
+		else
+			keep_a(g, z, a_at, warp);
 		if (z.team == WARPS)	/* the warp needs no other stages than those it has copied */
 			__syncwarp();
 		else
@@ -159,7 +152,7 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	if (warp < WARPS)
 		multiply<format, dtype, group, form>(g, z, warp);
 	else if (warp > WARPS)
-		add_units<format, dtype>(g, z);
+		add_units<format, dtype, form>(g, z);
 	else
 		fetch_others(g, z, &f);
 }
@@ -251,7 +244,9 @@ extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *st
 	if (num_sms < 0)
 		return num_sms;
 	launch.smem = place(g, &z);
-	form = !z.pitch ? A_GLOBAL : g->m > 2 ? A_SHARED : A_BY_GROUP;
+	form = !z.pitch ? A_GLOBAL : A_SHARED;
+	if (z.pitch && g->m <= 2 && g->m * lane_stages(z.stages) <= HELD)
+		form = A_BY_GROUP;
 	/* on an SM without a CTA, two of the next launch would start, and be half as fast as the others */
 	launch.grid[0] = (unsigned int)(z.units < num_sms ? z.units : num_sms);
 	launch.block[0] = THREADS;

@@ -132,7 +132,7 @@ W4 void fetch_others(const struct cairn_gemm_w4_args &g, const struct sizes &z, 
 }
 
 /* Adds up the totals of a team for a unit, and writes its elements of out. */
-template <int format, int dtype>
+template <int format, int dtype, int form>
 W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int team, int unit)
 {
 	for (int e = threadIdx.x & 31; e < g.m * ROWS; e += 32) {
@@ -147,7 +147,7 @@ W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int t
 			sum += v[w];
 		if (j < g.n)
 			row_store(g.out, g.out_dtype, (int64_t)i * g.n + j,
-				  w4_finish(g, j, sum * missing_in<format, dtype>(i)));
+				  w4_finish(g, j, sum * missing_in<format, dtype, form>(i)));
 	}
 }
 
@@ -170,7 +170,7 @@ W4 void init_buffers(const struct sizes &z)
 }
 
 /* Runs in the last warp: adds up and writes all units. */
-template <int format, int dtype>
+template <int format, int dtype, int form>
 W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 {
 	const float *s_sum = (const float *)(s_mem + SUMS_AT);
@@ -182,8 +182,8 @@ W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
 
 		for (int i = 0; i < z.teams && unit_of(set, i) < z.units; i++) {
 			ptx_mbarrier_wait(buffer_full(i, buf), parity);
-			write_unit<format, dtype>(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS, z.team,
-				   unit_of(set, i));
+			write_unit<format, dtype, form>(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS,
+							z.team, unit_of(set, i));
 			elected_arrive(buffer_full(i, buf) + BUFFERS * 8);
 		}
 	}

@@ -3,20 +3,36 @@
  * gemm_w4_skinny_a.cuh - rows of a for gemm_w4_skinny: copied to shared memory, and scaled
  *
  * A code of e2m1 that is only moved to its place in a bf16 reads as 2^-126 of its value (gemm_w4.cuh). To
- * multiply codes by 2^126 would cost half as many instructions as to decode them. So each row of a is
- * multiplied by 2^(126 - r) instead, which is exact: r is the exponent of its largest magnitude, but 0 to
- * 126. The sums are then 2^-r of what they should be, and are multiplied by 2^r at the end. With f16, codes
- * read as 2^-14 of their values; a stays as it is, and the sums are multiplied by 2^14.
+ * multiply codes by 2^126 costs half as many instructions as to decode them. So for one or two rows (the
+ * form A_BY_GROUP), each row of a is multiplied by 2^(126 - r) instead, which is exact: r is the exponent of
+ * its largest magnitude, but 0 to 126. The sums are then 2^-r of what they should be, and are multiplied by
+ * 2^r at the end. More rows take longer to scale than that saves: codes are multiplied. With f16, codes read
+ * as 2^-14 of their values; a and codes stay as they are, and the sums are multiplied by 2^14.
  */
 #ifndef CAIRN_GEMM_W4_SKINNY_A_CUH
 #define CAIRN_GEMM_W4_SKINNY_A_CUH
 
 #include "primitives/gemm/w4/gemm_w4_skinny_sizes.cuh"
 
-/* Whether rows of a are scaled */
-__host__ __device__ constexpr bool a_is_scaled(int format, int dtype)
+/* Where a lies during the products, and what the columns of the products are */
+enum form {
+	A_GLOBAL,	/* in global memory; rows of a */
+	A_SHARED,	/* in shared memory; rows of a */
+	A_BY_GROUP,	/* in shared memory; up to 2 rows of a for each 32 elements of a stage */
+};
+
+#define HELD	4	/* stages of which a lane holds its part at a time, while it copies a */
+
+/* Returns how many stages of a row a lane copies a part of. */
+__host__ __device__ constexpr int lane_stages(int stages)
 {
-	return format != CAIRN_W4_INT && dtype == CAIRN_BF16;
+	return (stages + 2 * WARPS - 1) / (2 * WARPS);
+}
+
+/* Whether rows of a are scaled */
+__host__ __device__ constexpr bool a_is_scaled(int dtype, int form)
+{
+	return form == A_BY_GROUP && dtype == CAIRN_BF16;
 }
 
 /* Shared address of the bits of the largest magnitude of a row of a, if a_is_scaled() */
@@ -32,11 +48,11 @@ W4 int exponent_of(int row)
 }
 
 /* Returns by what factor sums of a row of a are too small. */
-template <int format, int dtype> W4 float missing_in(int row)
+template <int format, int dtype, int form> W4 float missing_in(int row)
 {
-	if (format == CAIRN_W4_INT)
-		return 1;
-	return dtype == CAIRN_F16 ? 0x1p14f : __uint_as_float((uint32_t)(exponent_of(row) + 127) << 23);
+	if (a_is_scaled(dtype, form))
+		return __uint_as_float((uint32_t)(exponent_of(row) + 127) << 23);
+	return format != CAIRN_W4_INT && dtype == CAIRN_F16 ? 0x1p14f : 1;
 }
 
 /*
@@ -71,87 +87,98 @@ W4 void put_most(int row, uint32_t most)
 		atomicMax((uint32_t *)(s_mem + MOST_AT) + row, all);
 }
 
-/* Runs in the warps that multiply: finds the largest magnitudes of a in global memory. */
-W4 void find_most(const struct cairn_gemm_w4_args &g)
-{
-	for (int i = 0; i < g.m; i++) {
-		const uint16_t *row = (const uint16_t *)g.a + (int64_t)i * g.k;
-		uint32_t most = 0;
-
-#pragma unroll 4
-		for (int at = threadIdx.x * 8; at < g.k; at += WARPS * 32 * 8)
-			most = __vmaxu2(most, largest(*(const uint4 *)(row + at)));
-		put_most(i, most);
-	}
-}
-
 /* Returns 2^(126 - r) of a row of a, as two bf16. */
 W4 uint32_t scale_of_a(int row)
 {
 	return (253 - exponent_of(row)) * 0x00800080u;
 }
 
+/* Returns the nth stage that half a warp copies. first: the warp's */
+W4 int stage_of(int first, int n)
+{
+	return first + (threadIdx.x / 16 % 2 + 2 * n) * WARPS;
+}
+
+/* Loads the lane's 8 elements of a stage of a row of a, or zeros past k. */
+W4 uint4 load_8(const struct cairn_gemm_w4_args &g, int row, int stage)
+{
+	const int at = stage * STAGE_K + threadIdx.x % 16 * 8;
+
+	if (at >= g.k)
+		return make_uint4(0, 0, 0, 0);
+	return *(const uint4 *)((const uint16_t *)g.a + (int64_t)row * g.k + at);
+}
+
+/* Stores them to the row's place in shared memory, s_row, if k does not end before the stage. */
+W4 void store_8(const struct sizes &z, uint32_t s_row, int stage, const uint4 &x)
+{
+	const int c = threadIdx.x % 16;
+	const uint32_t to = s_row + (stage * TILES + c / 8) * 128 + c % 8 * 4;
+
+	if (stage >= z.stages)
+		return;
+	ptx_st_shared_b32(to, x.x);
+	ptx_st_shared_b32(to + 32, x.y);
+	ptx_st_shared_b32(to + 64, x.z);
+	ptx_st_shared_b32(to + 96, x.w);
+}
+
 /*
  * Copies stages `first`, first + 16, ... of a to shared memory at s_a, with zeros past k. Half a warp copies
  * a stage; a lane moves 8 elements, which are those of four lanes, and has four loads on their way at once.
- * scaled: finds the largest magnitudes
  */
-template <bool scaled>
 W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
 {
-	const int half = threadIdx.x / 16 % 2, c = threadIdx.x % 16;
-
 	for (int i = 0; i < g.m; i++) {
-		const uint16_t *row = (const uint16_t *)g.a + (int64_t)i * g.k;
-		uint32_t most = 0;
-
-		for (int stage = first + half * WARPS; stage < z.stages; stage += 8 * WARPS) {
-			uint4 x[4];
+		for (int n = 0; n < lane_stages(z.stages); n += HELD) {
+			uint4 x[HELD];
 
 #pragma unroll
-			for (int n = 0; n < 4; n++) {
-				const int at = (stage + n * 2 * WARPS) * STAGE_K + c * 8;
-
-				x[n] = make_uint4(0, 0, 0, 0);
-				if (at < g.k)
-					x[n] = *(const uint4 *)(row + at);
-			}
+			for (int e = 0; e < HELD; e++)
+				x[e] = load_8(g, i, stage_of(first, n + e));
 #pragma unroll
-			for (int n = 0; n < 4; n++) {
-				const int nth = stage + n * 2 * WARPS, tile = nth * TILES + c / 8;
-				const uint32_t to = s_a + i * z.pitch + tile * 128 + c % 8 * 4;
-
-				if (nth >= z.stages)
-					break;
-				ptx_st_shared_b32(to, x[n].x);
-				ptx_st_shared_b32(to + 32, x[n].y);
-				ptx_st_shared_b32(to + 64, x[n].z);
-				ptx_st_shared_b32(to + 96, x[n].w);
-				if (scaled)
-					most = __vmaxu2(most, largest(x[n]));
-			}
+			for (int e = 0; e < HELD; e++)
+				store_8(z, s_a + i * z.pitch, stage_of(first, n + e), x[e]);
 		}
-		if (scaled)
-			put_most(i, most);
 	}
 }
 
-/* Scales what the lane has copied, when all have found the largest magnitudes. */
-W4 void scale_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
+/*
+ * Does the same for the form A_BY_GROUP, and multiplies each row of a by 2^(126 - r). A lane has all that it
+ * copies in registers until the warps have found the largest magnitudes.
+ */
+W4 void keep_scaled_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
 {
-	const int half = threadIdx.x / 16 % 2, c = threadIdx.x % 16;
-
-	for (int i = 0; i < g.m; i++) {
-		const uint32_t by = scale_of_a(i);
-
-		for (int stage = first + half * WARPS; stage < z.stages; stage += 2 * WARPS) {
-			const uint32_t at = s_a + i * z.pitch + (stage * TILES + c / 8) * 128 + c % 8 * 4;
+	const int each = lane_stages(z.stages);
+	uint32_t most[2] = { 0, 0 };
+	uint4 x[HELD];
 
 #pragma unroll
-			for (int n = 0; n < 4; n++)
-				ptx_st_shared_b32(at + 32 * n, mul2<CAIRN_BF16>(
-							  ptx_ld_shared_b32(at + 32 * n), by));
-		}
+	for (int e = 0; e < HELD; e++) {
+		const int row = e >= each;
+
+		x[e] = load_8(g, row, row < g.m ? stage_of(first, e - row * each) : z.stages);
+	}
+#pragma unroll
+	for (int e = 0; e < HELD; e++) {
+		most[0] = __vmaxu2(most[0], e < each ? largest(x[e]) : 0);
+		most[1] = __vmaxu2(most[1], e < each ? 0 : largest(x[e]));
+	}
+	put_most(0, most[0]);
+	if (g.m > 1)
+		put_most(1, most[1]);
+	ptx_bar_sync(1, WARPS * 32);
+#pragma unroll
+	for (int e = 0; e < HELD; e++) {
+		const int row = e >= each;
+		const uint32_t by = scale_of_a(row);
+
+		x[e].x = mul2<CAIRN_BF16>(x[e].x, by);
+		x[e].y = mul2<CAIRN_BF16>(x[e].y, by);
+		x[e].z = mul2<CAIRN_BF16>(x[e].z, by);
+		x[e].w = mul2<CAIRN_BF16>(x[e].w, by);
+		if (row < g.m)
+			store_8(z, s_a + row * z.pitch, stage_of(first, e - row * each), x[e]);
 	}
 }
 

@@ -11,13 +11,6 @@
 
 #include "primitives/gemm/w4/gemm_w4_skinny.cuh"
 
-/* Where a lies during the products, and what the columns of the products are */
-enum form {
-	A_GLOBAL,	/* in global memory; rows of a */
-	A_SHARED,	/* in shared memory; rows of a */
-	A_BY_GROUP,	/* in shared memory; up to 2 rows of a for each 32 elements of a stage */
-};
-
 /* Shared addresses of a lane's part of the warp's first stage, in the ring and in a; the lane's number */
 struct lane {
 	uint32_t codes, scales, zeros, a, lane;
@@ -68,10 +61,10 @@ W4 void give_back(const struct sizes &z, const struct lane &l, struct slot *s)
 
 /*
  * Loads operand B of the products of a tile, with zeros past k. at: its first element of k. s_a: with
- * A_SHARED, where a lies. by: what to multiply with, if `scaled` and not A_SHARED
+ * A_SHARED, where a lies
  */
-template <int form, bool scaled>
-W4 void load_a(const struct cairn_gemm_w4_args &g, uint32_t s_a, int at, uint32_t by, uint32_t x[4][2])
+template <int form>
+W4 void load_a(const struct cairn_gemm_w4_args &g, uint32_t s_a, int at, uint32_t x[4][2])
 {
 	if (form == A_SHARED) {
 		const uint4 u = ptx_ld_shared_v4(s_a), v = ptx_ld_shared_v4(s_a + 16);
@@ -94,10 +87,6 @@ W4 void load_a(const struct cairn_gemm_w4_args &g, uint32_t s_a, int at, uint32_
 	for (int i = 0; i < 4; i++) {
 		x[i][0] = at + i * 16 < g.k ? *(const uint32_t *)(from + i * 16) : 0;
 		x[i][1] = at + i * 16 < g.k ? *(const uint32_t *)(from + i * 16 + 8) : 0;
-		if (scaled) {
-			x[i][0] = mul2<CAIRN_BF16>(x[i][0], by);
-			x[i][1] = mul2<CAIRN_BF16>(x[i][1], by);
-		}
 	}
 }
 
@@ -114,11 +103,11 @@ template <int dtype> W4 void multiply_16(float sum[4], const uint32_t w[4], cons
 
 /*
  * Adds the scaled products of a stage to total. s_a: shared address of the lane's part of a; at: the stage's
- * first element of k; by: see load_a(); whole: k does not end within the stage
+ * first element of k; whole: k does not end within the stage
  */
 template <int format, int dtype, int group, int form, bool whole>
 W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct held &h, uint32_t s_a, int at,
-		       uint32_t by, float (*total)[4])
+		       float (*total)[4])
 {
 	constexpr int share = group / 16;	/* products of 16 along k that share a scale */
 	struct w4_scales s;
@@ -132,17 +121,17 @@ W4 void multiply_stage(const struct cairn_gemm_w4_args &g, const struct held &h,
 		if (!whole && at + i * 16 >= g.k)
 			break;
 		if (i % 4 == 0)
-			load_a<form, a_is_scaled(format, dtype)>(g, s_a + i / 4 * 128, at + i * 16, by, x);
+			load_a<form>(g, s_a + i / 4 * 128, at + i * 16, x);
 		if (i % share == 0) {
 			s = w4_decode_scales<format, dtype>(h.scales[i / share], h.zeros[i / share]);
 #pragma unroll
 			for (int e = 0; e < 4; e++)
 				part[e] = 0;
 		}
-		if (format == CAIRN_W4_INT)
-			w4_decode<format, dtype>(w4_word(h.codes[i / 4], i % 4), s, w);
-		else
+		if (format != CAIRN_W4_INT && dtype == CAIRN_F16)
 			decode_small<dtype>(w4_word(h.codes[i / 4], i % 4), w);
+		else
+			w4_decode<format, dtype>(w4_word(h.codes[i / 4], i % 4), s, w);
 		multiply_16<dtype>(part, w, x[i % 4]);
 		if (i % share == share - 1 || (!whole && at + (i + 1) * 16 >= g.k)) {
 #pragma unroll
@@ -245,10 +234,9 @@ W4 void put_groups(const struct cairn_gemm_w4_args &g, float *to, float total[4]
 		total[e] = 0;
 }
 
-/* What a lane keeps of operand B between stages */
+/* A_BY_GROUP: what a lane keeps of operand B between stages; see multiply_groups() */
 struct operand {
-	uint32_t by;			/* A_GLOBAL: what to multiply a with */
-	uint32_t pair, x[STEPS][2];	/* A_BY_GROUP: see multiply_groups() */
+	uint32_t pair, x[STEPS][2];
 };
 
 /* Adds the scaled products of a stage to total. */
@@ -259,7 +247,7 @@ W4 void add_stage(const struct cairn_gemm_w4_args &g, const struct held &h, uint
 	if constexpr (form == A_BY_GROUP)
 		multiply_groups<format, dtype, whole>(g, h, s_a, at, o->pair, o->x, total[0]);
 	else
-		multiply_stage<format, dtype, group, form, whole>(g, h, s_a, at, o->by, total);
+		multiply_stage<format, dtype, group, form, whole>(g, h, s_a, at, total);
 }
 
 #endif
