@@ -314,34 +314,6 @@ static int rmsnorm_row_65_of_offset(const struct cairn_rmsnorm_args *a, void *st
 	return 0;
 }
 
-/* Computes right results, with out in memory of its own if the caller leaves it out, and applies a defect. */
-static int rmsnorm_with_q(const struct cairn_rmsnorm_args *args, enum quant_out_bend bend)
-{
-	struct cairn_quant_fp8w_args quant;
-	struct cairn_rmsnorm_args a;
-	int ret;
-
-	if (cairn_rmsnorm_check(args))
-		return cairn_rmsnorm_ref(args, NULL);
-	cairn_copy_args(&a, args, sizeof(a));
-	if (!a.q)
-		return cairn_rmsnorm_ref(args, NULL);
-	if (!a.out)
-		a.out = calloc((size_t)a.rows + 1, (size_t)a.dim * cairn_dtype_bytes(a.dtype));
-	if (!a.out)
-		return cairn_error(ENOMEM, "no memory");
-	ret = cairn_rmsnorm_ref(&a, NULL);
-	quant = (struct cairn_quant_fp8w_args){
-		.b = a.q, .scale = a.q_scale, .w = a.out, .n = a.rows, .k = a.dim, .dtype = a.dtype,
-		.scale_kind = a.q_kind,
-	};
-	if (!ret)
-		quant_out_spoil(&quant, bend, !args->out);
-	if (!args->out)
-		free(a.out);
-	return ret;
-}
-
 QUANT_OUT_MUTANTS(rmsnorm)
 
 const struct cairn_mutant cairn_rmsnorm_mutants[] = {

@@ -5,9 +5,11 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conformance/abi.h"
+#include "primitives/base/args.h"
 #include "primitives/base/fp8.h"
 #include "primitives/rows/quant_fp8w.h"
 
@@ -83,6 +85,38 @@ static inline void quant_out_spoil(const struct cairn_quant_fp8w_args *a, enum q
 	}
 }
 
+/*
+ * Defines what computes right results, with out in memory of its own if the caller leaves it out, and applies
+ * a defect.
+ */
+#define QUANT_OUT_WITH(family) \
+	static int family##_with_q(const struct cairn_##family##_args *args, enum quant_out_bend bend) \
+	{ \
+		struct cairn_quant_fp8w_args quant; \
+		struct cairn_##family##_args a; \
+		int ret; \
+		\
+		if (cairn_##family##_check(args)) \
+			return cairn_##family##_ref(args, NULL); \
+		cairn_copy_args(&a, args, sizeof(a)); \
+		if (!a.q) \
+			return cairn_##family##_ref(args, NULL); \
+		if (!a.out) \
+			a.out = calloc((size_t)a.rows + 1, (size_t)a.dim * cairn_dtype_bytes(a.dtype)); \
+		if (!a.out) \
+			return cairn_error(ENOMEM, "no memory"); \
+		ret = cairn_##family##_ref(&a, NULL); \
+		quant = (struct cairn_quant_fp8w_args){ \
+			.b = a.q, .scale = a.q_scale, .w = a.out, .n = a.rows, .k = a.dim, .dtype = a.dtype, \
+			.scale_kind = a.q_kind, \
+		}; \
+		if (!ret) \
+			quant_out_spoil(&quant, bend, !args->out); \
+		if (!args->out) \
+			free(a.out); \
+		return ret; \
+	}
+
 /* Defines the mutants of an operation, and below their lines in its list. */
 #define QUANT_OUT_MUTANT(family, defect) \
 	static int family##_q_##defect(const struct cairn_##family##_args *a, void *stream) \
@@ -91,6 +125,7 @@ static inline void quant_out_spoil(const struct cairn_quant_fp8w_args *a, enum q
 		return family##_with_q(a, quant_out_bend_##defect); \
 	}
 #define QUANT_OUT_MUTANTS(family) \
+	QUANT_OUT_WITH(family) \
 	QUANT_OUT_MUTANT(family, scale_of_next_row) QUANT_OUT_MUTANT(family, max_unrounded) \
 	QUANT_OUT_MUTANT(family, max_of_128) QUANT_OUT_MUTANT(family, tail_missing) \
 	QUANT_OUT_MUTANT(family, pieces_transposed) QUANT_OUT_MUTANT(family, zeros_positive) \
