@@ -108,4 +108,16 @@ FP8 uint32_t fp8_narrow(float x, float y)
 	return v;
 }
 
+/* Converts four, the first to the lowest byte. The second conversion merges the result of the first. */
+FP8 uint32_t fp8_narrow_4(float x, float y, float z, float w)
+{
+	uint32_t v;
+
+	asm("{.reg .b16 l, h;\n\t"
+	    "cvt.rn.satfinite.e4m3x2.f32 l, %2, %1;\n\t"
+	    "cvt.rn.satfinite.e4m3x2.f32 h, %4, %3;\n\t"
+	    "mov.b32 %0, {l, h};}" : "=r"(v) : "f"(x), "f"(y), "f"(z), "f"(w));
+	return v;
+}
+
 #endif

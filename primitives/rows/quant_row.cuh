@@ -24,14 +24,14 @@ ROW float quant_scale(float max)
 /*
  * Divides by the scale, correctly rounded, where quant_inverse() is not 0. With an exact remainder
  * q + remainder * inverse rounds to the quotient, if q is off by at most one unit in the last place. A
- * quotient below 2^-10, whose remainder may underflow, becomes the code of 0. Its sign is set apart, because
- * -0 - (-0) is +0.
+ * quotient below 2^-10, whose remainder may underflow, becomes the code of 0. The caller sets the sign of 0,
+ * because -0 - (-0) is +0.
  */
-ROW float quant_divide(float x, float scale, float inverse)
+ROW float quant_quotient(float x, float scale, float inverse)
 {
 	float q = x * inverse;
 
-	return copysignf(__fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q), x);
+	return __fmaf_rn(__fmaf_rn(-q, scale, x), inverse, q);
 }
 
 /* Returns 1 / scale, correctly rounded, or 0 where the remainder of a division may not be exact. */
@@ -52,10 +52,30 @@ ROW uint2 quant_codes(const float f[8], float scale, float inverse)
 	} else {
 #pragma unroll
 		for (int j = 0; j < 8; j++)
-			q[j] = quant_divide(f[j], scale, inverse);
+			q[j] = copysignf(quant_quotient(f[j], scale, inverse), f[j]);
 	}
 	return make_uint2(fp8_narrow(q[0], q[1]) | fp8_narrow(q[2], q[3]) << 16,
 			  fp8_narrow(q[4], q[5]) | fp8_narrow(q[6], q[7]) << 16);
+}
+
+/* Returns the codes of four quotients, with the signs of the four packed elements that they come from. */
+ROW uint32_t quant_signed(const float q[4], uint32_t low, uint32_t high)
+{
+	const uint32_t codes = fp8_narrow_4(q[0], q[1], q[2], q[3]);
+
+	return (codes & 0x7f7f7f7f) | (__byte_perm(low, high, 0x7531) & 0x80808080);
+}
+
+/* As quant_codes(), of eight packed elements of 16 bits. inverse: not 0 */
+template <int dtype> ROW uint2 quant_packed(uint4 packed, float scale, float inverse)
+{
+	float q[8];
+
+	row_unpack<dtype>(packed, q);
+#pragma unroll
+	for (int j = 0; j < 8; j++)
+		q[j] = quant_quotient(q[j], scale, inverse);
+	return make_uint2(quant_signed(q, packed.x, packed.y), quant_signed(q + 4, packed.z, packed.w));
 }
 
 /* Returns the larger of max and the magnitudes of eight elements. */
@@ -107,6 +127,10 @@ template <int dtype> ROW void quant_store(uint8_t *q, int v, uint4 packed, float
 {
 	float f[8];
 
+	if (inverse != 0) {
+		((uint2 *)q)[v] = quant_packed<dtype>(packed, scale, inverse);
+		return;
+	}
 	row_unpack<dtype>(packed, f);
 	((uint2 *)q)[v] = quant_codes(f, scale, inverse);
 }
@@ -127,7 +151,7 @@ template <int dtype> ROW void quant_store_piece(uint8_t *q, float *q_scale, int 
 		return;
 	if (v % QUANT_PIECE_LANES == 0)
 		q_scale[(int64_t)(v / QUANT_PIECE_LANES) * rows] = scale;
-	((uint2 *)q)[v] = quant_codes(f, scale, quant_inverse(scale));
+	quant_store<dtype>(q, v, packed, scale, quant_inverse(scale));
 }
 
 #endif

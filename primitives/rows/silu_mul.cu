@@ -39,9 +39,7 @@ __global__ void __launch_bounds__(THREADS)
 
 		row_unpack<dtype>(packed_g, g);
 		row_unpack<dtype>(packed_up, up);
-#pragma unroll
-		for (int j = 0; j < vec; j++)
-			g[j] = act_mul<gelu>(g[j], up[j]);
+		act_mul_vec<dtype, gelu>(g, up);
 		packed = row_pack<dtype>(g);
 		if (!pieces || a.out)
 			((uint4 *)a.out)[(int64_t)row * vecs + v] = packed;

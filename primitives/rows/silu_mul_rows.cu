@@ -57,7 +57,53 @@ ROW void fetch(const struct cairn_silu_mul_args &a, int64_t row, uint4 *s_row, c
 	}
 }
 
-template <int dtype, int gelu>
+/*
+ * Computes the thread's vectors of a row, of which s_x is the shared address of the first gate, and stores
+ * them to out if that is given. Returns the largest magnitudes. whole: the thread has ITEMS vectors
+ */
+template <int dtype, int gelu, bool whole>
+ROW uint32_t compute(int vecs, uint32_t s_x, uint32_t full, int phase, uint4 *out, uint4 held[ITEMS])
+{
+	uint32_t max2 = 0;
+
+#pragma unroll
+	for (int k = 0; k < ITEMS; k++) {
+		const int v = threadIdx.x + k * blockDim.x;
+		float g[8], up[8];
+
+		if (!whole && v >= vecs)
+			break;
+		ptx_mbarrier_wait(full + 8 * k, phase);
+		row_unpack<dtype>(ptx_ld_shared_v4(s_x), g);
+		row_unpack<dtype>(ptx_ld_shared_v4(s_x + 16 * vecs), up);
+		s_x += 16 * blockDim.x;
+		act_mul_vec<dtype, gelu>(g, up);
+		held[k] = row_pack<dtype>(g);
+		if (out)
+			out[v] = held[k];
+		max2 = quant_max2(max2, held[k]);
+	}
+	return max2;
+}
+
+/* Writes the codes of the thread's vectors of a row to q. */
+template <int dtype, bool whole>
+ROW void write_codes(uint8_t *q, int vecs, const uint4 held[ITEMS], float scale)
+{
+	const float inverse = quant_inverse(scale);
+	uint2 *to = (uint2 *)q + threadIdx.x;
+
+#pragma unroll
+	for (int k = 0; k < ITEMS && inverse != 0; k++, to += blockDim.x)
+		if (whole || (int)(threadIdx.x + k * blockDim.x) < vecs)
+			*to = quant_packed<dtype>(held[k], scale, inverse);
+#pragma unroll
+	for (int k = 0; k < ITEMS && inverse == 0; k++)
+		if (whole || (int)(threadIdx.x + k * blockDim.x) < vecs)
+			quant_store<dtype>(q, threadIdx.x + k * blockDim.x, held[k], scale, 0);
+}
+
+template <int dtype, int gelu, bool whole>
 __global__ void __launch_bounds__(MOST_THREADS)
 rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 {
@@ -78,32 +124,14 @@ rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 	for (int s = 0; threadIdx.x == 0 && s < stages; s++)
 		fetch(a, blockIdx.x + (int64_t)s * gridDim.x, s_rows + s * 2 * vecs, s_full, s);
 	for (int64_t row = blockIdx.x; row < a.rows; row += gridDim.x) {
-		uint4 *x = s_rows + stage * 2 * vecs;
-		uint4 *out = (uint4 *)a.out + row * vecs;
-		uint8_t *q = a.q + row * a.dim;
+		uint4 *x = s_rows + stage * 2 * vecs, *out = a.out ? (uint4 *)a.out + row * vecs : NULL;
 		uint4 held[ITEMS] = {};
-		uint32_t max2 = 0;
-		float scale, inverse;
+		uint32_t max2;
+		float scale;
 
-#pragma unroll
-		for (int k = 0; k < ITEMS; k++) {
-			const int v = threadIdx.x + k * blockDim.x;
-			float g[8], up[8];
-
-			if (v >= vecs)
-				continue;
-			ptx_mbarrier_wait(full_of(s_full, stage, k), phase);
-			row_unpack<dtype>(x[v], g);
-			row_unpack<dtype>(x[vecs + v], up);
-#pragma unroll
-			for (int j = 0; j < 8; j++)
-				g[j] = act_mul<gelu>(g[j], up[j]);
-			held[k] = row_pack<dtype>(g);
-			if (a.out)
-				out[v] = held[k];
-			max2 = quant_max2(max2, held[k]);
-		}
-		max2 = quant_warp_max2(max2);
+		max2 = quant_warp_max2(compute<dtype, gelu, whole>(vecs, ptx_smem(x + threadIdx.x),
+								   full_of(s_full, stage, 0), phase, out,
+								   held));
 		if (lane == 0)
 			s_max[turn][threadIdx.x / 32] = max2;
 		__syncthreads();
@@ -111,16 +139,9 @@ rows_kernel(const __grid_constant__ struct cairn_silu_mul_args a, int stages)
 			fetch(a, row + (int64_t)stages * gridDim.x, x, s_full, stage);
 		max2 = quant_warp_max2(lane < warps ? s_max[turn][lane] : 0);
 		scale = quant_scale(quant_magnitude<dtype>(max2));
-		inverse = quant_inverse(scale);
 		if (threadIdx.x == 0)
 			a.q_scale[row] = scale;
-#pragma unroll
-		for (int k = 0; k < ITEMS; k++) {
-			const int v = threadIdx.x + k * blockDim.x;
-
-			if (v < vecs)
-				quant_store<dtype>(q, v, held[k], scale, inverse);
-		}
+		write_codes<dtype, whole>(a.q + row * a.dim, vecs, held, scale);
 		turn ^= 1;
 		stage++;
 		if (stage == stages) {
@@ -148,20 +169,27 @@ static void shape(const struct cairn_silu_mul_args *a, int sms, struct cairn_lau
 	l->grid[0] = a->rows < sms * ctas ? a->rows : sms * ctas;
 }
 
-template <int dtype> static const void *kernel_of(const struct cairn_silu_mul_args *a)
+template <int dtype, bool whole> static const void *kernel_of(const struct cairn_silu_mul_args *a)
 {
-	return a->activation ? (const void *)rows_kernel<dtype, 1> : (const void *)rows_kernel<dtype, 0>;
+	return a->activation ? (const void *)rows_kernel<dtype, 1, whole> :
+			       (const void *)rows_kernel<dtype, 0, whole>;
+}
+
+template <bool whole> static const void *kernel_of_dtype(const struct cairn_silu_mul_args *a)
+{
+	return a->dtype == CAIRN_F16 ? kernel_of<CAIRN_F16, whole>(a) : kernel_of<CAIRN_BF16, whole>(a);
 }
 
 int silu_mul_rows(const struct cairn_silu_mul_args *a, void *stream)
 {
 	struct cairn_launch l = { .pdl = 1, .stream = stream };
 	int sms = cairn_num_sms(), stages;
+	bool whole;
 	void *params[] = { (void *)a, &stages };
 
 	if (sms < 0)
 		return sms;
 	shape(a, sms, &l, &stages);
-	return cairn_launch(a->dtype == CAIRN_F16 ? kernel_of<CAIRN_F16>(a) : kernel_of<CAIRN_BF16>(a), &l,
-			    params);
+	whole = a->dim / 8 == ITEMS * (int)l.block[0];
+	return cairn_launch(whole ? kernel_of_dtype<true>(a) : kernel_of_dtype<false>(a), &l, params);
 }
