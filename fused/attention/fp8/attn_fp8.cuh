@@ -205,8 +205,8 @@ ATTN_DEV void attn_fp8_p_fragment(uint32_t a[4], float (*p)[4])
 	for (int i = 0; i < 4; i++) {
 		float (*t)[4] = p + i / 2 * 2;
 
-		a[i] = fp8_narrow(t[0][i % 2 * 2], t[0][i % 2 * 2 + 1]) |
-		       fp8_narrow(t[1][i % 2 * 2], t[1][i % 2 * 2 + 1]) << 16;
+		a[i] = fp8_narrow_4(t[0][i % 2 * 2], t[0][i % 2 * 2 + 1], t[1][i % 2 * 2],
+				    t[1][i % 2 * 2 + 1]);
 	}
 }
 

@@ -166,8 +166,8 @@ static __device__ void quantise_rows(const struct attn_quant_call &call, const s
 #pragma unroll
 			for (int c = 0; c < 8; c++)
 				f[c] *= inverse;
-			out.x = own & (fp8_narrow(f[0], f[1]) | fp8_narrow(f[2], f[3]) << 16);
-			out.y = own & (fp8_narrow(f[4], f[5]) | fp8_narrow(f[6], f[7]) << 16);
+			out.x = own & fp8_narrow_4(f[0], f[1], f[2], f[3]);
+			out.y = own & fp8_narrow_4(f[4], f[5], f[6], f[7]);
 			*(uint2 *)(to + i * 32) = out;
 		}
 	}
@@ -216,8 +216,8 @@ static __device__ void quantise_columns(const struct attn_quant_part &part, cons
 			row_unpack<dtype>(raw[u][j], f[j]);
 #pragma unroll
 		for (int c = 0; c < 8; c++) {
-			uint32_t word = fp8_narrow(f[0][c] * inverse, f[1][c] * inverse) |
-					fp8_narrow(f[2][c] * inverse, f[3][c] * inverse) << 16;
+			uint32_t word = fp8_narrow_4(f[0][c] * inverse, f[1][c] * inverse,
+						     f[2][c] * inverse, f[3][c] * inverse);
 
 			*(uint32_t *)(s_codes + (u * 64 + chunk * 8 + c) * 128 +
 				      ((warp ^ chunk) * 16 + t * 4)) = word;
