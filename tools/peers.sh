@@ -3,7 +3,7 @@
 # peers.sh [cudnn | flashinfer]...: fetches from PyPI the libraries that the tables of peers call, into build/peers
 # (PEERS= names another folder). A program started in this folder loads them from there. Without an argument: all.
 #   cudnn       500 MB; not needed where PyTorch is installed, whose cuDNN the program finds
-#   flashinfer  20 MB; its module for FlashAttention-3 is then compiled by nvcc, which takes minutes
+#   flashinfer  20 MB; its modules are then compiled by nvcc, which takes minutes, most of them for FlashAttention-3
 # CUDA_MAJOR=12 takes the packages for CUDA 12.
 set -eu
 
