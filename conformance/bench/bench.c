@@ -199,6 +199,7 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	double by_bytes = b->roofs->gbps[host] > 0 ? gbps / b->roofs->gbps[host] : 0;
 	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
 	double roof = by_bytes > by_flops ? by_bytes : by_flops;
+	const char *rules = cairn_impl_has_own_rules(b->impl, b->f->op) ? ",\"rules\":\"peer\"" : "";
 	char shares[64], space[40] = "", watts[16] = "", energy[CAIRN_ENERGY_MEMBERS] = "";
 	struct cairn_device_info now;
 
@@ -221,11 +222,11 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	fprintf(b->out, "J {\"v\":1,\"op\":\"%s\",\"case\":\"%s\",\"impl\":\"%s\",\"impl_version\":\"%s\","
 		"\"ok\":true,\"err_over_bound\":%.4g,\"n\":%d,\"min_ns\":%.0f,\"median_ns\":%.0f,"
 		"\"p95_ns\":%.0f,\"warm_ns\":%.0f,\"bytes\":%.0f,\"flops\":%.0f,\"gbps\":%.1f,"
-		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s%s%s,"
+		"\"tflops\":%.2f,\"roof_pct\":%.1f%s%s%s%s%s%s,"
 		"\"sm_mhz\":%d,\"gpu\":\"%s\",\"driver\":\"%s\",\"source\":\"%s\",\"seed\":%llu}\n",
 		b->f->name, s->desc.name, b->impl->name, b->impl->version, b->outcome.err_over_bound, cold->n,
 		cold->min_ns, cold->median_ns, cold->p95_ns, warm->median_ns, s->desc.bytes, s->desc.flops,
-		gbps, tflops, roof * 100, shares, space, energy, b->outcome.extra[0] ? "," : "",
+		gbps, tflops, roof * 100, shares, space, energy, rules, b->outcome.extra[0] ? "," : "",
 		b->outcome.extra, now.clock_mhz, b->info.name, b->info.driver, cairn_source_digest(),
 		(unsigned long long)b->opt->seed);
 	if (cold->energy.watts > 0)

@@ -60,3 +60,17 @@ int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op)
 	return 0;
 #endif
 }
+
+int cairn_impl_has_own_rules(const struct cairn_impl *impl, size_t op)
+{
+#ifdef CONFIG_CUDA
+	const struct cairn_impl *fi = &cairn_impl_flashinfer;
+
+	return (op == offsetof(struct cairn_impl, rmsnorm) && impl->rmsnorm == fi->rmsnorm) ||
+	       (op == offsetof(struct cairn_impl, sample) && impl->sample == fi->sample);
+#else
+	(void)impl;
+	(void)op;
+	return 0;
+#endif
+}

@@ -30,6 +30,13 @@ const char *cairn_impl_error(const struct cairn_impl *impl);
  */
 int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op);
 
+/*
+ * Returns whether the table's operation at offset `op` is judged by the family's peer_exact and peer_judge
+ * (harness.h), because it is another library's kernel that cannot keep the contract. Only FlashInfer's
+ * rmsnorm and sample are; fi_rows.h and fi_sample.h in conformance/peers have the reasons.
+ */
+int cairn_impl_has_own_rules(const struct cairn_impl *impl, size_t op);
+
 extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
 	cairn_impl_flashinfer, cairn_impl_unfused, cairn_impl_ladder[5];
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */

@@ -74,6 +74,9 @@ int cairn_sample_check_shape(const struct cairn_sample_args *args);
  * -errno. All pointers in args are to host memory. */
 int cairn_sample_judge(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
 		       size_t why_len);
+/* The same for a library with random numbers of its own: the token must be a kept one, whatever u is. */
+int cairn_sample_judge_kept(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
+			    size_t why_len);
 
 #ifdef __cplusplus
 }

@@ -414,9 +414,13 @@ static int check_frequency(const struct cairn_sample_args *a, const int32_t *cou
 	return bad != 0;
 }
 
+typedef int (*judge_row_fn)(const struct cairn_sample_args *args, int32_t row, int32_t token, char *why,
+			    size_t why_len);
+
 struct judged {
 	const struct cairn_sample_args *a;
 	uint8_t *bad;		/* [rows] */
+	judge_row_fn judge_row;
 };
 
 static int is_bad_row(const void *arg, int64_t i, char *why, size_t len)
@@ -425,17 +429,18 @@ static int is_bad_row(const void *arg, int64_t i, char *why, size_t len)
 
 	if (why && j->bad[i]) {
 		snprintf(why, len, "not judged");	/* unless it says more: no memory */
-		cairn_sample_judge(j->a, (int32_t)i, j->a->out[i], why, len);
+		j->judge_row(j->a, (int32_t)i, j->a->out[i], why, len);
 	}
 	return j->bad[i];
 }
 
-static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
+/* Judges each row alone. */
+static int judge_rows(const struct cairn_op *op, const void *got, judge_row_fn judge_row, char *why,
+		      size_t len)
 {
 	const struct cairn_sample_args *a = got;
-	const struct judged j = { a, malloc((size_t)a->rows + 1) };
+	const struct judged j = { a, malloc((size_t)a->rows + 1), judge_row };
 	struct shape s = shape_of(op->case_index);
-	int32_t *count;
 	int ret = 1;
 
 	#pragma omp parallel for schedule(dynamic)
@@ -444,13 +449,28 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t l
 
 		if (j.bad)
 			j.bad[i] = is_judged(&s, i) &&
-				   cairn_sample_judge(a, i, a->out[i], text, sizeof(text)) != 0;
+				   judge_row(a, i, a->out[i], text, sizeof(text)) != 0;
 	}
 	if (j.bad)
 		ret = cairn_judge_each(op, FIELD(out), is_bad_row, &j, why, len);
 	else
 		snprintf(why, len, "no memory to judge the rows");
 	free(j.bad);
+	return ret;
+}
+
+static int peer_judge(const struct cairn_op *op, const void *got, char *why, size_t len)
+{
+	return judge_rows(op, got, cairn_sample_judge_kept, why, len);
+}
+
+static int judge(const struct cairn_op *op, const void *got, char *why, size_t len)
+{
+	const struct cairn_sample_args *a = got;
+	struct shape s = shape_of(op->case_index);
+	int ret = judge_rows(op, got, cairn_sample_judge, why, len);
+	int32_t *count;
+
 	if (ret || !s.frequency)
 		return ret;
 	count = calloc(a->vocab, sizeof(*count));
@@ -539,8 +559,37 @@ static void hundred_thousand_draws(struct cairn_test *t)
 		EXPECT(t, out[i] == first[ROWS - 1 - i]);
 }
 
+/* Another library's token passes if it is a kept one, whatever the seed, and fails if it is not. */
+static void kept_tokens(struct cairn_test *t)
+{
+	enum { VOCAB = 8 };
+	float logits[VOCAB] __attribute__((aligned(16))), temperature = 1, min_p = 0;
+	static const struct { int32_t top_k; float top_p; int32_t kept; } rows[] = {
+		{ 0, 1, VOCAB }, { 3, 1, 3 }, { 0, 0.5f, 1 }, { 0, 0.9f, 3 }, { 2, 0.9f, 2 },
+	};
+	uint64_t seed = 5, offset = 9;
+	int32_t out;
+	char why[256];
+
+	for (int j = 0; j < VOCAB; j++)
+		logits[j] = (float)j;
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		const struct cairn_sample_args a = {
+			.size = sizeof(a), .out = &out, .logits = logits, .temperature = &temperature,
+			.top_k = &rows[i].top_k, .top_p = &rows[i].top_p, .min_p = &min_p, .seed = &seed,
+			.offset = &offset, .rows = 1, .vocab = VOCAB,
+		};
+
+		for (int32_t j = -1; j <= VOCAB; j++) {
+			int kept = j < VOCAB && j >= VOCAB - rows[i].kept;
+
+			EXPECT(t, cairn_sample_judge_kept(&a, 0, j, why, sizeof(why)) == !kept);
+		}
+	}
+}
+
 static const struct cairn_unit units[] = {
-	{ "hundred_thousand_draws", hundred_thousand_draws },
+	{ "hundred_thousand_draws", hundred_thousand_draws }, { "kept_tokens", kept_tokens },
 	{ "pairs_are_covered", sample_pairs_are_covered },
 };
 
@@ -571,6 +620,6 @@ const struct cairn_family cairn_sample_family = {
 	.workspace_field = offsetof(struct cairn_sample_args, workspace),
 	.num_cases = NUM_CASES, .draw = &draws,
 	.part = part,
-	.describe = describe, .setup = setup, .judge = judge, .reject = reject,
+	.describe = describe, .setup = setup, .judge = judge, .peer_judge = peer_judge, .reject = reject,
 	.cost_s = 10,
 };

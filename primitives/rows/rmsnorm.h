@@ -86,6 +86,8 @@ int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *args, void *stream);
 int cairn_rmsnorm_check(const struct cairn_rmsnorm_args *args);
 /* Fills one exact for each of out, residual, q and q_scale that is given, in this order. */
 int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *args, struct cairn_exact *exact);
+/* The same for a library that normalises the residual sum before it rounds it: two more roundings of out. */
+int cairn_rmsnorm_peer_exact(const struct cairn_rmsnorm_args *args, struct cairn_exact *exact);
 
 #ifdef __cplusplus
 }

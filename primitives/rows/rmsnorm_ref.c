@@ -16,6 +16,9 @@
  *   - the rounding to dtype: half the distance between its numbers there;
  *   - r * s may be subnormal before w' enlarges it: 2^-149 |w'|.
  *
+ * Other libraries normalise the sum before it is rounded (cairn_rmsnorm_peer_exact()): each r then differs by
+ * one rounding to dtype, and s by the mean of these errors, which is at most one more.
+ *
  * q is exact for the out of one implementation, so its bounds are those of out: cairn_quant_fp8w_exact_row().
  */
 #include "primitives/rows/rmsnorm.h"
@@ -136,6 +139,18 @@ int cairn_rmsnorm_exact(const struct cairn_rmsnorm_args *args, struct cairn_exac
 		free(row);
 	}
 	return failed ? cairn_error(ENOMEM, "rmsnorm: no memory") : 0;
+}
+
+int cairn_rmsnorm_peer_exact(const struct cairn_rmsnorm_args *args, struct cairn_exact *exact)
+{
+	/* half the distance of two numbers of dtype, relative to them: the largest relative rounding error */
+	const double u = args->dtype == CAIRN_BF16 ? 0x1p-8 : args->dtype == CAIRN_F16 ? 0x1p-11 : 0x1p-24;
+
+	CAIRN_TRY(cairn_rmsnorm_exact(args, exact));
+	for (int64_t k = 0; args->residual && args->out && k < (int64_t)args->rows * args->dim; k++)
+		if (cairn_is_wanted(exact, k, 1))
+			exact->bound[k] += 2.1 * u * fabs(exact->val[k]);
+	return 0;
 }
 
 int cairn_rmsnorm_ref(const struct cairn_rmsnorm_args *args, void *stream)

@@ -26,6 +26,7 @@ struct shape {
 	int bench, far;
 	int sparse;		/* all elements but every sparse-th are 0, so that the bound is narrow */
 	int32_t q;		/* enum quant_out */
+	int32_t in_place;	/* out is x */
 };
 
 /* All shapes of the grid, each in four variants; then the single cases and the bench rows. */
@@ -88,7 +89,10 @@ static const struct shape last[] = {
 	  .sparse = 97 },
 };
 
-/* Outputs in e4m3; at the end what the first norm of a layer of Llama-3-8B gives, and how long out takes. */
+/*
+ * Outputs in e4m3, then what the first norm of a layer of Llama-3-8B gives, and how long out takes; at the
+ * end calls in place, as other libraries fuse the residual.
+ */
 static const struct shape quantised[] = {
 	{ .rows = 3, .dim = 16, .dtype = CAIRN_BF16, .eps = 1e-6f, .q = OUT_AND_ROWS },
 	{ .rows = 5, .dim = 48, .dtype = CAIRN_F16, .residual = 1, .offset = 1, .eps = 1e-5f,
@@ -110,6 +114,11 @@ static const struct shape quantised[] = {
 	{ .rows = 1024, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .q = ONLY_PIECES,
 	  .bench = 1 },
 	{ .rows = 1024, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .bench = 1 },
+	{ .rows = 5, .dim = 1024, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f, .in_place = 1 },
+	{ .rows = 128, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .in_place = 1,
+	  .bench = 1 },
+	{ .rows = 4096, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f, .in_place = 1,
+	  .bench = 1 },
 };
 
 #define FIRST_PAIR	((int)(NUM_GRID + ARRAY_SIZE(singles)))
@@ -212,11 +221,11 @@ static void describe(int i, struct cairn_case *c)
 	struct shape s;
 
 	shape_of(i, &s);
-	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s%s",
+	snprintf(c->name, sizeof(c->name), "%srows%d_dim%d_%s%s%s%s%s%s%s",
 		 i >= FIRST_ENDS && i < FIRST_Q ? "ends_" : i >= FIRST_PAIR && i < FIRST_LAST ? "pair_" : "",
 		 s.rows, s.dim, cairn_dtype_name(s.dtype), s.residual ? "_residual" : "",
 		 s.offset ? "_offset" : "", s.tag && !s.bench ? "_" : "", s.tag && !s.bench ? s.tag : "",
-		 quant_out_tag(s.q));
+		 quant_out_tag(s.q), s.in_place ? "_in_place" : "");
 	elements = (double)s.rows * s.dim;
 	esize = (double)cairn_dtype_bytes(s.dtype);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -303,7 +312,7 @@ static void setup(struct cairn_op *op)
 {
 	int64_t count;
 	struct shape s;
-	void *x, *r = NULL, *w;
+	void *x = NULL, *r = NULL, *w;
 
 	shape_of(op->case_index, &s);
 	if (s.far) {
@@ -313,7 +322,10 @@ static void setup(struct cairn_op *op)
 	count = (int64_t)s.rows * s.dim;
 	set_scalars(op->args, &s);
 	if (quant_out_has_out(s.q)) {
-		cairn_out(op, FIELD(out), s.dtype, count);
+		if (s.in_place)
+			x = cairn_inout(op, FIELD(out), s.dtype, count);
+		else
+			cairn_out(op, FIELD(out), s.dtype, count);
 		cairn_shape(op, FIELD(out), { "row", s.rows }, { "dim", s.dim });
 	}
 	if (s.residual) {
@@ -321,7 +333,10 @@ static void setup(struct cairn_op *op)
 		cairn_shape(op, FIELD(residual), { "row", s.rows }, { "dim", s.dim });
 	}
 	quant_out_declare(op, s.q, FIELD(q), FIELD(q_scale), s.rows, s.dim);
-	x = cairn_in(op, FIELD(x), s.dtype, count);
+	if (s.in_place)
+		cairn_alias(op, FIELD(x), FIELD(out));
+	else
+		x = cairn_in(op, FIELD(x), s.dtype, count);
 	w = cairn_in(op, FIELD(weight), s.dtype, s.dim);
 	if (op->kind == CAIRN_KIND_EXTREME) {
 		fill_extreme(op, x, &s);
@@ -362,6 +377,11 @@ static void setup(struct cairn_op *op)
 static int exact(const void *args, struct cairn_exact *e)
 {
 	return cairn_rmsnorm_exact(args, e);
+}
+
+static int peer_exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_rmsnorm_peer_exact(args, e);
 }
 
 static int judge(const struct cairn_op *op, const void *got, char *why, size_t why_len)
@@ -442,6 +462,39 @@ static void in_place(struct cairn_test *t)
 		EXPECT(t, fabs(cairn_bf16_to_float(ref[i]) - cairn_bf16_to_float(x[i])) <= 0x1p-7 * 4);
 }
 
+/* A norm of the sum before it is rounded keeps the peers' bound, and one that is 4% off does not. */
+static void peers_bound(struct cairn_test *t)
+{
+	enum { DIM = 512 };
+	uint16_t x[DIM] __attribute__((aligned(16))), residual[DIM] __attribute__((aligned(16)));
+	uint16_t w[DIM] __attribute__((aligned(16)));
+	double val[2][DIM], bound[2][DIM], sum = 0;
+	struct cairn_exact e[2] = { { .val = val[0], .bound = bound[0] },
+				    { .val = val[1], .bound = bound[1] } };
+	const struct cairn_rmsnorm_args a = { .size = sizeof(a), .out = x, .residual = residual, .x = x,
+					      .weight = w, .rows = 1, .dim = DIM, .dtype = CAIRN_BF16,
+					      .eps = 1e-5f };
+	int outside = 0;
+
+	for (int j = 0; j < DIM; j++) {
+		x[j] = cairn_double_to_bf16((double)(int64_t)(cairn_rand(t) % 2001) / 500 - 2);
+		residual[j] = cairn_double_to_bf16((double)(int64_t)(cairn_rand(t) % 2001) / 50 - 20);
+		w[j] = cairn_double_to_bf16(1 + j * 0.01);
+		sum += pow((double)cairn_bf16_to_float(x[j]) + (double)cairn_bf16_to_float(residual[j]), 2);
+	}
+	EXPECT(t, cairn_rmsnorm_peer_exact(&a, e) == 0);
+	for (int j = 0; j < DIM; j++) {
+		double r = (double)cairn_bf16_to_float(x[j]) + (double)cairn_bf16_to_float(residual[j]);
+		double out = r / sqrt(sum / DIM + 1e-5) * (double)cairn_bf16_to_float(w[j]);
+		double rounded = (double)cairn_bf16_to_float(cairn_double_to_bf16(out));
+
+		EXPECT(t, fabs(rounded - val[0][j]) <= bound[0][j]);
+		outside += fabs(rounded * 1.04 - val[0][j]) > bound[0][j];
+		EXPECT(t, bound[1][j] == 0);
+	}
+	EXPECT(t, outside > DIM / 2);
+}
+
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -449,7 +502,7 @@ static void pairs_are_covered(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "in_place", in_place },
+	{ "in_place", in_place }, { "peers_bound", peers_bound },
 	{ "pairs_are_covered", pairs_are_covered },
 };
 
@@ -486,6 +539,7 @@ const struct cairn_family cairn_rmsnorm_family = {
 	.may_alias = { { FIELD(out), FIELD(x) } },
 	.may_omit = { { FIELD(out), 0 }, { FIELD(q), FIELD(q_scale) } },
 	.part = part,
-	.describe = describe, .setup = setup, .exact = exact, .judge = judge, .reject = reject,
+	.describe = describe, .setup = setup, .exact = exact, .peer_exact = peer_exact, .judge = judge,
+	.reject = reject,
 	.cost_s = 10,
 };
