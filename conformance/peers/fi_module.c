@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 
 #include "conformance/peers/peers_folder.h"
 #include "primitives/base/error.h"
@@ -20,8 +21,8 @@ static struct {
 } ffi;
 
 static struct {
-	int qk_dim, v_dim;
-	struct fi_module module;
+	char name[32];
+	void *lib;
 } modules[MAX_MODULES];
 static int num_modules;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
@@ -63,50 +64,72 @@ static int load_ffi(const char *op)
 	return cairn_error(EOPNOTSUPP, "%s: FlashInfer: %s lacks a function", op, path);
 }
 
-static int load_module(const char *op, int qk_dim, int v_dim, struct fi_module *out)
+/* The caller holds the lock. Sets *path to where the module lies, or should lie. */
+static int open_module(const char *op, const char *name, char *path, size_t len, void **out)
 {
-	char file[64], path[1024];
-	void *lib;
+	char file[64];
 
-	snprintf(file, sizeof(file), "flashinfer_%d_%d_bf16.so", qk_dim, v_dim);
-	path_of(path, sizeof(path), file);
-	CAIRN_TRY(load_ffi(op));
-	lib = dlopen(path, RTLD_NOW | RTLD_LOCAL);
-	if (!lib)
-		return missing(op, path);
-	*(void **)&out->plan = dlsym(lib, "__tvm_ffi_plan");
-	*(void **)&out->ragged_run = dlsym(lib, "__tvm_ffi_ragged_run");
-	*(void **)&out->paged_run = dlsym(lib, "__tvm_ffi_paged_run");
-	if (out->plan && out->ragged_run && out->paged_run)
-		return 0;
-	dlclose(lib);
-	return cairn_error(EOPNOTSUPP, "%s: FlashInfer: %s lacks a function", op, path);
-}
-
-static int find(const char *op, int qk_dim, int v_dim, const struct fi_module **out)
-{
+	snprintf(file, sizeof(file), "flashinfer_%s.so", name);
+	path_of(path, len, file);
 	for (int i = 0; i < num_modules; i++)
-		if (modules[i].qk_dim == qk_dim && modules[i].v_dim == v_dim) {
-			*out = &modules[i].module;
+		if (!strcmp(modules[i].name, name)) {
+			*out = modules[i].lib;
 			return 0;
 		}
 	if (num_modules == MAX_MODULES)
 		return cairn_error(EOPNOTSUPP, "%s: FlashInfer: more than %d modules", op, MAX_MODULES);
-	CAIRN_TRY(load_module(op, qk_dim, v_dim, &modules[num_modules].module));
-	modules[num_modules].qk_dim = qk_dim;
-	modules[num_modules].v_dim = v_dim;
-	*out = &modules[num_modules++].module;
+	CAIRN_TRY(load_ffi(op));
+	*out = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+	if (!*out)
+		return missing(op, path);
+	snprintf(modules[num_modules].name, sizeof(modules[0].name), "%s", name);
+	modules[num_modules++].lib = *out;
 	return 0;
 }
 
-int cairn_fi_load(const char *op, int qk_dim, int v_dim, const struct fi_module **out)
+int cairn_fi_load(const char *op, const char *name, const char *const *functions, int count,
+		  tvm_function **out)
 {
+	char path[1024], symbol[64];
+	void *lib = NULL;
 	int ret;
 
 	pthread_mutex_lock(&lock);
-	ret = find(op, qk_dim, v_dim, out);
+	ret = open_module(op, name, path, sizeof(path), &lib);
 	pthread_mutex_unlock(&lock);
+	for (int i = 0; !ret && i < count; i++) {
+		snprintf(symbol, sizeof(symbol), "__tvm_ffi_%s", functions[i]);
+		*(void **)&out[i] = dlsym(lib, symbol);
+		if (!out[i])
+			ret = cairn_error(EOPNOTSUPP, "%s: FlashInfer: %s lacks the function %s", op, path,
+					  functions[i]);
+	}
 	return ret;
+}
+
+int cairn_fi_captured(void *stream, int *captured)
+{
+	enum cudaStreamCaptureStatus status;
+
+	CAIRN_CUDA(cudaStreamIsCapturing(stream, &status));
+	*captured = status != cudaStreamCaptureStatusNone;
+	return 0;
+}
+
+int cairn_fi_sms(const char *op, int32_t sms)
+{
+	int all = cairn_num_sms(), use = cairn_sms_of(sms);
+
+	if (all < 0 || use < 0)
+		return all < 0 ? all : use;
+	return use < all ? cairn_error(EOPNOTSUPP, "%s: FlashInfer: sms: uses all", op) : 0;
+}
+
+int cairn_fi_fetch(void *host, const void *array, size_t bytes, void *stream)
+{
+	CAIRN_CUDA(cudaMemcpyAsync(host, array, bytes, cudaMemcpyDeviceToHost, stream));
+	CAIRN_CUDA(cudaStreamSynchronize(stream));
+	return 0;
 }
 
 int cairn_fi_call(const char *op, tvm_function *f, const struct tvm_any *args, int num_args, void *stream,
