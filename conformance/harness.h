@@ -163,9 +163,9 @@ struct cairn_family {
 	 */
 	int (*judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);
 	/*
-	 * Take the place of exact and judge for another library's kernel that cannot keep the contract
-	 * (cairn_impl_has_own_rules()); NULL: the contract's rule stays. Its record says so. Such a kernel is
-	 * not held to the further promises.
+	 * Take the place of exact and judge for another library's kernel that the contract fails, if the
+	 * table may have one (cairn_impl_has_own_rules()); NULL: the contract's rule stays. The row's record
+	 * says so. Such a row is not held to the further promises.
 	 */
 	int (*peer_exact)(const void *args, struct cairn_exact *exact);
 	int (*peer_judge)(const struct cairn_op *op, const void *got, char *why, size_t why_len);

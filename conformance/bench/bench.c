@@ -199,7 +199,7 @@ static void report(struct bench *b, const struct cairn_selected *s, const struct
 	double by_bytes = b->roofs->gbps[host] > 0 ? gbps / b->roofs->gbps[host] : 0;
 	double by_flops = b->roofs->tflops[host] > 0 ? tflops / b->roofs->tflops[host] : 0;
 	double roof = by_bytes > by_flops ? by_bytes : by_flops;
-	const char *rules = cairn_impl_has_own_rules(b->impl, b->f->op) ? ",\"rules\":\"peer\"" : "";
+	const char *rules = b->outcome.peer_rule ? ",\"rules\":\"peer\"" : "";
 	char shares[64], space[40] = "", watts[16] = "", energy[CAIRN_ENERGY_MEMBERS] = "";
 	struct cairn_device_info now;
 

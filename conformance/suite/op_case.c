@@ -342,7 +342,7 @@ void cairn_start_outcome(struct cairn_outcome *o)
 	o->verdict = CAIRN_PASS;
 	o->err_over_bound = 0;
 	o->judged = 0;
-	o->exempt = 0;
+	o->exempt = o->peer_rule = 0;
 	o->text[0] = o->extra[0] = 0;
 }
 
@@ -637,8 +637,9 @@ static int exceeds_device(const struct cairn_op *op, const struct cairn_impl *im
 	return 1;
 }
 
+/* promises: also makes the further calls that the family declares. */
 static void verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
-		   void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
+		   void *stream, int promises, struct cairn_expected *expected, struct cairn_outcome *o)
 {
 	int cheap = cairn_op_is_cheap(f, op);
 	int num = cheap ? ARRAY_SIZE(five_rounds) : is_idle(op) ? 1 : ARRAY_SIZE(two_rounds);
@@ -689,7 +690,7 @@ static void verify(const struct cairn_family *f, struct cairn_op *op, const stru
 	cairn_judge_call(f, op, own, expected, o);
 out_judged:
 	cairn_ranks_settle(f, o);
-	if (o->verdict == CAIRN_PASS && !vary && !cairn_impl_has_own_rules(impl, f->op)) {
+	if (o->verdict == CAIRN_PASS && !vary && promises) {
 		struct cairn_more more = { f, op, other, &side, expected, own, later, cheap, o };
 
 		cairn_turn_take(impl);
@@ -707,7 +708,7 @@ out_free:
 	cairn_free_images(op, later);
 }
 
-/* As verify(), but with the rules for other libraries, and with results of its own. */
+/* As verify(), but by the family's rule for other libraries. */
 static void verify_peer(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 			void *stream, struct cairn_outcome *o)
 {
@@ -716,17 +717,18 @@ static void verify_peer(const struct cairn_family *f, struct cairn_op *op, const
 
 	peer.exact = f->peer_exact ? f->peer_exact : f->exact;
 	peer.judge = f->peer_judge ? f->peer_judge : f->judge;
-	verify(&peer, op, impl, stream, &expected, o);
+	verify(&peer, op, impl, stream, 0, &expected, o);
+	o->peer_rule = 1;
 	cairn_expected_free(&expected);
 }
 
 void cairn_op_verify(const struct cairn_family *f, struct cairn_op *op, const struct cairn_impl *impl,
 		     void *stream, struct cairn_expected *expected, struct cairn_outcome *o)
 {
-	if (cairn_impl_has_own_rules(impl, f->op))
-		verify_peer(f, op, impl, stream, o);
-	else if (f->comm_field && !cairn_ranks_inside())
+	if (f->comm_field && !cairn_ranks_inside())
 		cairn_ranks_verify(f, op, impl, o);
 	else
-		verify(f, op, impl, stream, expected, o);
+		verify(f, op, impl, stream, 1, expected, o);
+	if (o->verdict == CAIRN_FAIL && cairn_impl_has_own_rules(impl, f->op))
+		verify_peer(f, op, impl, stream, o);
 }

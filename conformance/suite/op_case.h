@@ -62,6 +62,7 @@ struct cairn_outcome {
 	enum cairn_verdict verdict;
 	double err_over_bound;	/* worst element */
 	int64_t judged;		/* elements compared */
+	int peer_rule;		/* the contract failed it, so the family's rule for others judged it */
 	int exempt;		/* the skip is not the table's fault: must-pass does not fail it */
 	char text[4096];	/* why, one line each */
 	char extra[256 * 1024];	/* JSON members of the family's extra hook */
