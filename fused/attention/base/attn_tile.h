@@ -20,8 +20,10 @@
 
 #ifdef __CUDACC__
 #define ATTN_FN static __host__ __device__ __forceinline__
+#define ATTN_FIXED ATTN_FN constexpr	/* a constant expression where its arguments are constants */
 #else
 #define ATTN_FN static inline
+#define ATTN_FIXED ATTN_FN
 #endif
 
 /*
@@ -29,7 +31,7 @@
  * prefill.
  */
 #define ATTN_DECODE_ROWS	32
-#define ATTN_DECODE_TILE	16	/* rows of a decode tile, and keys of a warp's step */
+#define ATTN_DECODE_TILE	16	/* rows of a decode tile */
 #define ATTN_MAX_CLUSTER	16
 
 /* Returns the end of the keys that a token (0 .. qo_len-1) sees; later tokens count as the last one. */
@@ -86,20 +88,34 @@ ATTN_FN uint32_t attn_swizzle(uint32_t row, uint32_t chunk, uint32_t row_bytes)
 	return row * row_bytes + ((chunk ^ (row & 7)) << 4);
 }
 
-/* Returns the number of warps of a decode CTA, whose rings fill an SM's shared memory, or half of it. */
-ATTN_FN int32_t attn_decode_warps(int32_t head_dim, int32_t wide)
+/* Returns the keys of a warp's step. With head_dim 256, there are not enough registers for 32 keys. */
+ATTN_FIXED int32_t attn_decode_keys(int32_t head_dim, int32_t kv_fp8)
 {
-	return (head_dim == 256 ? 6 : 8) / (wide ? 1 : 2);
+	return kv_fp8 && head_dim < 256 ? 32 : 16;
+}
+
+/*
+ * The widths of a decode CTA: its warps' rings fill a quarter of an SM's shared memory, half of it, or all.
+ * Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next. Narrow ones win
+ * with many: their prologues and epilogues overlap, they have fewer states to merge, and their last round of
+ * tiles leaves fewer warps idle.
+ */
+enum { ATTN_QUARTER, ATTN_HALF, ATTN_WHOLE, ATTN_WIDTHS };
+
+/* Returns the warps of a decode CTA, 0 if there is no kernel of this width. */
+ATTN_FIXED int32_t attn_decode_warps(int32_t head_dim, int32_t kv_fp8, int32_t width)
+{
+	int32_t whole = head_dim == 256 ? 6 : kv_fp8 ? 12 : 8;
+
+	return width == ATTN_WHOLE ? whole : width == ATTN_HALF ? whole / 2 : whole == 12 ? 3 : 0;
 }
 
 /*
  * The division of decode work over the device: the size of the cluster over which the keys of a task
- * (request, KV head, row tile) are split, and the width of its CTAs. A wide CTA occupies an SM alone, two
- * narrow ones share an SM. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the
- * next; narrow ones win with many, because their prologues and epilogues overlap.
+ * (request, KV head, row tile) are split, and the width of its CTAs.
  */
 struct attn_split {
-	int32_t cluster_size, wide;
+	int32_t cluster_size, width;
 };
 
 /*
@@ -111,50 +127,62 @@ ATTN_FN double attn_both(double a, double b)
 }
 
 /*
- * Chooses the split with the least estimated time. resident[wide][c] is the number of CTAs that the device
- * holds at once in clusters of c (0: not granted). A wave of CTAs takes the time that memory needs for all
- * their keys or that a CTA needs for its own keys, whichever is longer; the last wave may be partial. The
- * constants, in ns, are fitted to sweeps of all sizes on an H200 at head_dim 128 (512 bytes a key): for
- * batches 1 to 128 and 1K to 64K keys the choice was the fastest, or within 6% of it.
+ * Returns the estimated time, in ns, of a wave: CTAs that run at once, each with `tiles` tiles, of `keys`
+ * keys in all. `sharing` of them share an SM. The walk over the keys takes little more than the longest of
+ * three times: a warp's for its rounds of tiles, an SM's for the tiles of its CTAs, and memory's for all
+ * keys. The rest is the prologue and the merge of the states of a CTA's warps.
+ */
+ATTN_FN double attn_decode_wave(int32_t head_dim, int32_t kv_fp8, int32_t warps, int32_t tiles, double keys,
+				int64_t ctas, int32_t sharing)
+{
+	const double warp = kv_fp8 ? 58.5 : 34.5, sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104;
+	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
+	double walk = attn_both(warp * tile * attn_div_up(tiles, warps), sm * tile * tiles * sharing);
+
+	return 2450 + 60 * warps + head_dim / 128.0 * attn_both(walk, memory * keys * (double)ctas);
+}
+
+/*
+ * Chooses the split with the least estimated time. resident[width][c] is the number of CTAs that the device
+ * holds at once in clusters of c (0: not granted). The last wave may be partial. After the waves, the states
+ * of a cluster's CTAs are merged. The constants are fitted to an H200 at head_dim 128. With 16-bit keys, they
+ * repeat nearly all choices of an earlier fit to sweeps of batches 1 to 128 and 1K to 64K keys, which were
+ * the fastest or within 6% of it; attn_tile_test.c has sizes that were measured.
  */
 ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_len, int32_t head_dim,
-					    const int32_t resident[2][ATTN_MAX_CLUSTER + 1])
+					    int32_t kv_fp8,
+					    const int32_t resident[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1])
 {
-	const double dim = head_dim / 128.0, memory = 0.1 * dim;	/* per key, all CTAs together */
-	const double walk[2] = { 15.4 * dim, 8.0 * dim };	/* per key, each CTA: narrow, wide */
-	const double alone = 11.5 * dim;			/* per key, a narrow CTA alone on its SM */
-	const double wave[2] = { 1550, 2000 };			/* prologue and epilogue: narrow, wide */
+	int32_t sms = resident[ATTN_WHOLE][1];
+	int32_t num_tiles = attn_div_up(max_kv_len, attn_decode_keys(head_dim, kv_fp8));
+	struct attn_split best = { 1, ATTN_HALF };
+	double least = HUGE_VAL;
 
-	struct attn_split best = { 0, 0 };
-	double least = 0;
+	for (int32_t width = 0; width < ATTN_WIDTHS; width++) {
+		int32_t warps = attn_decode_warps(head_dim, kv_fp8, width);
+		int32_t sharing = sms > 0 ? attn_div_up(resident[width][1], sms) : 1;
 
-	for (int32_t wide = 0; wide < 2; wide++) {
-		int32_t step = ATTN_DECODE_TILE * attn_decode_warps(head_dim, wide);
-
-		for (int32_t c = 1; c <= ATTN_MAX_CLUSTER; c++) {
-			int32_t room = resident[wide][c];
-			double keys = attn_div_up(attn_div_up(max_kv_len, step), c) * step;
-			double time = c > 1 ? 1100 + 220 * c : 0, pace;
+		for (int32_t c = 1; c <= ATTN_MAX_CLUSTER && warps; c++) {
+			int32_t room = resident[width][c], tiles = attn_div_up(num_tiles, c);
+			double time = c > 1 ? 1050 + 180 * c : 0, each = (double)max_kv_len / c;
 			int64_t waves, rest;
 
 			if (room < c)
 				continue;
 			waves = num_tasks * c / room;
 			rest = num_tasks * c % room;
-			pace = attn_both(walk[wide], memory * room);
-			time += (double)waves * (wave[wide] + pace * keys);
-			pace = !wide && rest * 2 <= room ? alone : walk[wide];
+			time += (double)waves * attn_decode_wave(head_dim, kv_fp8, warps, tiles, each, room,
+								 sharing);
 			if (rest)
-				time += wave[wide] + attn_both(pace, memory * (double)rest) * keys;
-			if (!best.cluster_size || time < least) {
+				time += attn_decode_wave(head_dim, kv_fp8, warps, tiles, each, rest,
+							 (int32_t)((rest * sharing + room - 1) / room));
+			if (time < least) {
 				least = time;
 				best.cluster_size = c;
-				best.wide = wide;
+				best.width = width;
 			}
 		}
 	}
-	if (!best.cluster_size)
-		best.cluster_size = 1;
 	return best;
 }
 

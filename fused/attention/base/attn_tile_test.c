@@ -136,29 +136,54 @@ static void page_shift(struct cairn_test *t)
 	}
 }
 
+/*
+ * An H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(), of half an SM and of a whole one. The
+ * first row, of a quarter, is twice the second.
+ */
+static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
+	{ 0, 528, 528, 474, 496, 470, 468, 448, 480, 414, 420, 352, 384, 364, 392, 420, 448 },
+	{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
+	{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
+};
+
 static void split_fits_the_device(struct cairn_test *t)
 {
-	/* an H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(); narrow, then wide */
-	const int32_t h200[2][ATTN_MAX_CLUSTER + 1] = {
-		{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
-		{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
-	};
-	const int32_t bare[2][ATTN_MAX_CLUSTER + 1] = { { 0, 264 }, { 0, 132 } };
-	const int32_t none[2][ATTN_MAX_CLUSTER + 1] = { { 0 } };
+	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0, 528 }, { 0, 264 }, { 0, 132 } };
+	const int32_t none[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0 } };
 
-	EXPECT(t, attn_decode_split(8, 16384, 128, bare).cluster_size == 1);
-	EXPECT(t, attn_decode_split(8, 16384, 128, none).cluster_size == 1);
-	EXPECT(t, attn_decode_split(0, 0, 128, h200).cluster_size == 1);
-	EXPECT(t, attn_decode_split(8, 16384, 128, h200).cluster_size >= 8);	/* batch 1, 8 KV heads */
-	EXPECT(t, attn_decode_split(4096, 4096, 128, h200).cluster_size == 1);
-	EXPECT(t, !attn_decode_split(4096, 4096, 128, h200).wide);
+	EXPECT(t, attn_decode_split(8, 16384, 128, 0, bare).cluster_size == 1);
+	EXPECT(t, attn_decode_split(8, 16384, 128, 0, none).cluster_size == 1);
+	EXPECT(t, attn_decode_warps(256, 1, attn_decode_split(8, 16384, 256, 1, none).width) > 0);
+	EXPECT(t, attn_decode_split(0, 0, 128, 0, h200).cluster_size == 1);
+	EXPECT(t, attn_decode_split(4096, 4096, 128, 0, h200).cluster_size == 1);
+	EXPECT(t, attn_decode_split(4096, 4096, 128, 0, h200).width == ATTN_HALF);
 	for (int i = 0; i < 1000; i++) {
 		int64_t tasks = (int64_t)(cairn_rand(t) % 5000);
-		int32_t kv = (int32_t)(cairn_rand(t) % 100000);
-		struct attn_split s = attn_decode_split(tasks, kv, 64 << i % 3, h200);
+		int32_t kv = (int32_t)(cairn_rand(t) % 100000), dim = 64 << i % 3, fp8 = i / 3 % 2;
+		struct attn_split s = attn_decode_split(tasks, kv, dim, fp8, h200);
 
-		EXPECT(t, s.wide == 0 || s.wide == 1);
+		EXPECT(t, s.width >= 0 && s.width < ATTN_WIDTHS && attn_decode_warps(dim, fp8, s.width) > 0);
 		EXPECT(t, s.cluster_size >= 1 && s.cluster_size <= ATTN_MAX_CLUSTER);
+	}
+}
+
+/* Sizes with 8 KV heads of 128, each with the fastest split that was measured on an H200. */
+static void split_is_the_fastest_one_known(struct cairn_test *t)
+{
+	static const struct {
+		int32_t batch, kv_len, kv_fp8, cluster_size, width;
+	} known[] = {
+		{ 1, 1024, 0, 8, ATTN_HALF }, { 1, 4096, 0, 9, ATTN_WHOLE }, { 1, 16384, 0, 9, ATTN_WHOLE },
+		{ 16, 4096, 0, 1, ATTN_WHOLE }, { 64, 4096, 0, 1, ATTN_HALF }, { 128, 4096, 0, 1, ATTN_HALF },
+		{ 16, 16384, 1, 1, ATTN_WHOLE }, { 64, 4096, 1, 1, ATTN_QUARTER },
+		{ 128, 1024, 1, 1, ATTN_QUARTER }, { 128, 4096, 1, 1, ATTN_QUARTER },
+	};
+
+	for (int i = 0; i < (int)ARRAY_SIZE(known); i++) {
+		struct attn_split s = attn_decode_split(known[i].batch * 8, known[i].kv_len, 128,
+							known[i].kv_fp8, h200);
+
+		EXPECT(t, s.cluster_size == known[i].cluster_size && s.width == known[i].width);
 	}
 }
 
@@ -425,6 +450,7 @@ static const struct cairn_unit units[] = {
 	{ "token_of_a_row", token_of_a_row },
 	{ "page_shift", page_shift },
 	{ "split_fits_the_device", split_fits_the_device },
+	{ "split_is_the_fastest_one_known", split_is_the_fastest_one_known },
 	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
 	{ "a_request_alone_in_one_long_page_changes_no_bit",
 	  a_request_alone_in_one_long_page_changes_no_bit },

@@ -16,11 +16,11 @@
  *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
  *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
- * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM) from the
- * bounds: attn_decode_split(). The kernels of attn_bsr process batches of requests with more rows; for them,
- * the pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
- * lengths: this kernel takes the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr
- * skips them.
+ * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM; for 8-bit
+ * keys 12, 6, or 3 warps and a quarter) from the bounds: attn_decode_split(). The kernels of attn_bsr process
+ * batches of requests with more rows; for them, the pages of a request are a list of blocks. A mixed batch
+ * goes to both, because only the device knows the lengths: this kernel takes the requests of up to
+ * ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips them.
  *
  * A window changes only the first key that a task visits and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row
@@ -31,7 +31,7 @@
  *             8-bit keys: 32, 32, 16 keys each; stages                       4     2     4
  *             after the loop, at the start of each warp's ring: its O, [16][head_dim] f32
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
- *   KiB, wide (w = 8; 12 with 8-bit keys; head_dim 256: 6)                 193   193   193
+ *   KiB, whole SM (w = 8; 12 with 8-bit keys; head_dim 256: 6)             193   193   193
  *
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. There is one cp.async group
  * for each tile, and empty groups follow the last tile, so waiting for all but stages - 2 groups always waits
@@ -54,11 +54,11 @@
 
 /*
  * The sizes of a ring: keys and bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have the
- * same number of bytes in flight. With head_dim 256, there are not enough registers for tiles of 32 keys.
+ * same number of bytes in flight.
  */
 template <int dim, bool fp8> ATTN_CONST tile_keys(void)
 {
-	return fp8 && dim < 256 ? 2 * ATTN_DECODE_TILE : ATTN_DECODE_TILE;
+	return attn_decode_keys(dim, fp8);
 }
 template <int dim, bool fp8> ATTN_CONST tile_bytes(void)
 {
@@ -72,8 +72,8 @@ template <int dim, bool fp8> ATTN_CONST ring_bytes(void)
 {
 	return num_stages<dim, fp8>() * 2 * tile_bytes<dim, fp8>();
 }
-/* Returns the warps of a wide CTA; a narrow one has half as many. */
-template <int dim, bool fp8> ATTN_CONST num_warps(void) { return dim == 256 ? 6 : fp8 ? 12 : 8; }
+/* Returns the warps of the widest CTA. */
+template <int dim, bool fp8> ATTN_CONST num_warps(void) { return attn_decode_warps(dim, fp8, ATTN_WHOLE); }
 
 static int smem_bytes(int ring, int warps)
 {
@@ -119,7 +119,7 @@ ATTN_DEV void gather(const struct cairn_attn_paged_args &a, const struct attn_re
 	if (fp8)
 		attn_gather_codes<head_dim, tile_keys<head_dim, fp8>(), v_offset>(a, r, s_k, slot);
 	else
-		attn_gather<head_dim, ATTN_DECODE_TILE, v_offset>(a, r, s_k, 0, slot);
+		attn_gather<head_dim, tile_keys<head_dim, fp8>(), v_offset>(a, r, s_k, 0, slot);
 }
 
 /*
@@ -455,17 +455,22 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	ptx_barrier_cluster_wait_acquire();
 }
 
-/* An instance of the decode kernel: bytes of a warp's ring, and the warps of a wide CTA. */
+/* An instance of the decode kernel, the bytes of a warp's ring, and the warps of each width of its CTAs. */
 struct decoder {
 	const void *kernel;
-	int ring, warps;
+	int ring, warps[ATTN_WIDTHS];
 };
 
 template <int head_dim, bool fp8> static struct decoder decoder_of(int dtype)
 {
-	return { dtype == CAIRN_F16 ? (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, fp8> :
-				      (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, fp8>,
-		 ring_bytes<head_dim, fp8>(), num_warps<head_dim, fp8>() };
+	struct decoder d = { dtype == CAIRN_F16 ?
+			     (const void *)attn_paged_decode_kernel<CAIRN_F16, head_dim, fp8> :
+			     (const void *)attn_paged_decode_kernel<CAIRN_BF16, head_dim, fp8>,
+			     ring_bytes<head_dim, fp8>(), {} };
+
+	for (int width = 0; width < ATTN_WIDTHS; width++)
+		d.warps[width] = attn_decode_warps(head_dim, fp8, width);
+	return d;
 }
 
 static struct decoder choose_decoder(const struct cairn_attn_paged_args *a)
@@ -480,17 +485,15 @@ static struct decoder choose_decoder(const struct cairn_attn_paged_args *a)
 	}
 }
 
-static void set_width(struct cairn_launch *l, const struct decoder *d, int wide)
+static void set_width(struct cairn_launch *l, const struct decoder *d, int width)
 {
-	int warps = wide ? d->warps : d->warps / 2;
-
-	l->block[0] = (unsigned int)warps * 32;
-	l->smem = (size_t)smem_bytes(d->ring, warps);
+	l->block[0] = (unsigned int)d->warps[width] * 32;
+	l->smem = (size_t)smem_bytes(d->ring, d->warps[width]);
 }
 
 /* resident[] of attn_decode_split() */
 struct residency {
-	int32_t ctas[2][ATTN_MAX_CLUSTER + 1];
+	int32_t ctas[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1];
 };
 
 static int ask_residency(const void *arg, int32_t *answer)
@@ -500,15 +503,15 @@ static int ask_residency(const void *arg, int32_t *answer)
 	struct cairn_launch l = {};
 
 	*r = {};
-	for (int wide = 0; wide < 2; wide++) {
-		set_width(&l, d, wide);
-		for (int c = 1; c <= ATTN_MAX_CLUSTER; c++) {
+	for (int width = 0; width < ATTN_WIDTHS; width++) {
+		set_width(&l, d, width);
+		for (int c = 1; c <= ATTN_MAX_CLUSTER && d->warps[width]; c++) {
 			int n;
 
 			l.cluster = c;
 			l.grid[0] = c;
 			n = cairn_max_active_clusters(d->kernel, &l);
-			r->ctas[wide][c] = n > 0 ? n * c : 0;
+			r->ctas[width][c] = n > 0 ? n * c : 0;
 		}
 	}
 	return 0;
@@ -546,15 +549,15 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 		return sms;
 	CAIRN_TRY(find_residency(&decoder, &residency));
 	for (int c = 1; c <= ATTN_MAX_CLUSTER && limited; c++)
-		for (int wide = 0; wide < 2; wide++)
-			if (residency.ctas[wide][c] > sms / c * c)
-				residency.ctas[wide][c] = sms / c * c;
+		for (int width = 0; width < ATTN_WIDTHS; width++)
+			if (residency.ctas[width][c] > sms / c * c)
+				residency.ctas[width][c] = sms / c * c;
 	split = attn_decode_split(num_tasks, keys < args->kv.max_len ? (int32_t)keys : args->kv.max_len,
-				  args->head_dim, residency.ctas);
+				  args->head_dim, args->kv_fp8, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
-	set_width(&l, &decoder, split.wide);
+	set_width(&l, &decoder, split.width);
 	l.cluster = split.cluster_size;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
