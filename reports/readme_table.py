@@ -12,7 +12,6 @@ import argparse
 import os
 import sys
 
-from base import peers
 from claims import all_claims
 from sections import cards
 from base.page import DASH
@@ -67,8 +66,6 @@ def table(recordings):
     names = [what for what in (columns[0] if columns else ()) if what.startswith(CHOSEN)]
     names = [what for what in names if any(column[what].value for column in columns)]
     text = [described(r) for r in recordings] or ["There is no recording."]
-    if any(peers.LIBRARY in column[what].beside for column in columns for what in names):
-        text.append(f"{peers.LIBRARY} was measured on another H200, not in this run.")
     text = ["\n".join(text), ""]
     text.append("| figure |" + "".join(f" {cell(r.card or 'no card')} | beside it |" for r in recordings))
     text.append("|---|" + "---|---|" * len(recordings))

@@ -11,7 +11,7 @@ recording of an H200, labelled as such, and this machine's CPU rows in a separat
 figures of all cards side by side.  The page depends only on the records.  Malformed input gives one line with file
 and line number, and exit status 2.
 
-base/        records (reading them), page (numbering, tables), plots, views (names of cases and members), peers, verdicts
+base/        records (reading them), page (numbering, tables), plots, views (names of cases and members), verdicts
 claims/      the papers' claims with their rules: all_claims, and a module for each group
 sections/    the sections of the page: operations, dsmem, collectives, energy, attention, ladder (attention in steps), fused,
              rdma, serving, ranks (several GPUs), disagg (simulated); cards (recordings side by side); drawings of the prefix tree and of the timeline
@@ -83,7 +83,7 @@ def method(page, ctx, machine, source):
     )
     page.para(
         "Unless stated otherwise, shares are relative to what this machine reached in the same run, not to a"
-        " datasheet. Peers (cuBLASLt; chains of the best separate kernels) run in the same run on the same"
+        " datasheet. Peers (cuBLASLt; cuDNN; FlashInfer; chains of the best separate kernels) run in the same run on the same"
         " inputs. A claim of a source is ",
         Html("<em>reproduced</em>"),
         " or ",
@@ -161,8 +161,7 @@ def targets(page, found):
         + (f" {other} more are absolute times and rates, which were set for another card." if other else ""),
         ["figure", "target", "this machine", "verdict"],
         marks,
-        "Peer times are those of the fastest library measured on an H200 (rmsnorm, silu-mul, rope, sampling:"
-        " FlashInfer 0.6.17). The duration and the number of cases of make check are in its own output.",
+        "The duration and the number of cases of make check are in its own output.",
         of="",
     )
 

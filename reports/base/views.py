@@ -232,6 +232,11 @@ def by_case(rows, op, where=None):
     return [(next((t[i] for i in OURS if i in t), next(iter(t.values()))), t) for t in cases.values()]
 
 
+def table_of(rows, record):
+    """{impl: record} of the case of a record."""
+    return {r.impl: r for r in rows.find(record.op) if r.case == record.case}
+
+
 def fastest_peer(table):
     peers = [r for impl, r in table.items() if impl not in OURS + STEPS + ("ref",) and r.ns]
     return min(peers, key=lambda r: r.ns, default=None)
@@ -241,11 +246,13 @@ LIBRARIES = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 
 def peer_name(record):
-    """The name of another table of a row: of `peers` the library, with its version where the record has one."""
+    """The name of another table of a row: the library, with its version where the record has one."""
     library, _, version = str(record.get("impl_version", "")).partition(" ")
     if record.impl == "peers" and library in LIBRARIES:
         return f"{LIBRARIES[library]} {version}".strip()
-    return {"flashinfer": "FlashInfer", "unfused": "separate kernels"}.get(record.impl, record.impl)
+    if record.impl == "flashinfer":
+        return f"FlashInfer {library}" if library[:1].isdigit() else "FlashInfer"
+    return {"unfused": "separate kernels"}.get(record.impl, record.impl)
 
 
 def pure_read_ns(rows, num_bytes):

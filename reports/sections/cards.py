@@ -9,7 +9,7 @@ import glob
 import os
 from dataclasses import dataclass
 
-from base import peers, ranks, views
+from base import ranks, views
 from claims import attention_claims
 from sections import disagg_section, rdma_section, serving_section
 from base.page import code, join, num, percent, tbps, us
@@ -201,12 +201,9 @@ ROWS = (
 
 
 def against(record, rows):
-    """The fastest other table of the same run, or else another library's time on this card."""
-    peer = views.fastest_peer({r.impl: r for r in rows.find(record.op) if r.case == record.case})
-    if peer:
-        return f"{views.peer_name(peer)}: {us(peer.ns)} µs"
-    library = peers.us(record)
-    return f"{peers.LIBRARY}: {num(library)} µs" if library else ""
+    """The fastest other table of the same run."""
+    peer = views.fastest_peer(views.table_of(rows, record))
+    return f"{views.peer_name(peer)}: {us(peer.ns)} µs" if peer else ""
 
 
 def operations(rows, ceilings):

@@ -5,7 +5,7 @@ A section introduces its rows, shows them, and states the result of every figure
 named where they would be shown.
 """
 
-from base import peers, plots, ranks, views
+from base import plots, ranks, views
 from claims import attention_claims
 from sections import overlap_section, rdma_section, serving_section
 from base.page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
@@ -25,15 +25,13 @@ def spread(record):
 
 
 def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
-    """Our rows beside the fastest peer of the same run and other libraries measured on this GPU.
+    """Our rows beside the fastest peer of the same run.
 
     datasheet: adds the share of the memory bandwidth of the datasheet.
     """
     with_peer = any(views.fastest_peer(t) for _, t in cases)
-    with_library = any(peers.us(r) for r, _ in cases)
     columns = ["case", ">µs", ">p95", ">warm µs", ">rate", ">of ceiling"] + [">of datasheet"] * datasheet
     columns += [">peer µs", ">speed"] * with_peer
-    columns += [f">{peers.LIBRARY.split()[0]} µs*", ">speed"] * with_library
     out = []
     for record, table in cases:
         value, unit = rate(record)
@@ -54,23 +52,14 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
             peer = views.fastest_peer(table)
             known = peer and record.ns and peer is not record
             cells += [us(peer.ns) if peer else DASH, times(peer.ns / record.ns) if known else DASH]
-        if with_library:
-            library = peers.us(record)
-            cells += [num(library), times(library * 1000 / record.ns) if library and record.ns else DASH]
         out.append(cells)
     notes = []
     if with_peer:
-        names = sorted(
-            {
-                f"{p.impl} ({p.get('impl_version', '?')})"
-                for p in (views.fastest_peer(t) for _, t in cases)
-                if p
-            }
-        )
+        found = [p for p in (views.fastest_peer(t) for _, t in cases) if p]
+        names = sorted({f"{p.impl} ({p.get('impl_version', '?')})" for p in found})
         notes.append(f"Peer: {' or '.join(names)}, in the same run. ")
-    if with_library:
-        notes.append(f"* {peers.LIBRARY}, measured on another H200, not in this run. ")
-    if with_peer or with_library:
+        if any(p.get("rules") == "peer" for p in found):
+            notes.append("Some of its rows cannot keep the contract and are judged by a rule of their own. ")
         notes.append("Speed: ours relative to theirs, above 1 is faster. ")
     page.table(caption, columns, out, join(notes + [note or ""]) if notes or note else None)
 

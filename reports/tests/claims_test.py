@@ -165,12 +165,14 @@ class Verdicts(TestCase):
         )
         self.assertIs(one("stream", "read_1g", gbps=4500.0)["read stream"].reached, True)
         self.assertIs(one("stream", "read_1g", gbps=4499.9)["read stream"].reached, False)
-        self.assertIs(
-            one("silu_mul", "rows128_dim14336_bf16", ns=5950)["silu-mul, 128 x (2 x 14336)"].reached, True
-        )
-        self.assertIs(
-            one("silu_mul", "rows128_dim14336_bf16", ns=5960)["silu-mul, 128 x (2 x 14336)"].reached, False
-        )
+        for case, ns, reached in (
+            ("rows128_dim14336_bf16", 5950, True),
+            ("rows128_dim14336_bf16", 5949, False),
+            ("rows128_dim14336_f16", 5960, None),
+        ):
+            peer = raw("silu_mul", case, "flashinfer", ns=ns)
+            found = targets_of([raw("silu_mul", "rows128_dim14336_bf16", ns=5950), peer])
+            self.assertIs(found["silu-mul, 128 x (2 x 14336)"].reached, reached)
         generate = "generate, Llama-3-8B shape, batch 1"
         for gbps, reached in ((3150.0, True), (3149.0, False)):
             found = targets_of(

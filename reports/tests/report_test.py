@@ -420,11 +420,17 @@ class ReadmeTable(TestCase):
             ("peers", "cublaslt", "cuBLASLt"),
             ("peers", "cudnn 9.19.0", "cuDNN 9.19.0"),
             ("flashinfer", "flashattention-3", "FlashInfer"),
+            ("flashinfer", "0.6.17 flashattention-3", "FlashInfer 0.6.17"),
             ("unfused", "own", "separate kernels"),
             ("mine", "1", "mine"),
         ):
             rows = recording([raw("attn_bwd", "a", impl, impl_version=version)]).gpu
             self.assertEqual([views.peer_name(r) for r in rows.find("attn_bwd")], [name])
+
+    def test_rows_judged_by_a_rule_of_their_own_are_marked(self):
+        said = "are judged by a rule of their own"
+        self.has(page_of(machine()), said)
+        self.has(page_of([{k: v for k, v in r.items() if k != "rules"} for r in machine()]), said, False)
 
     def test_at_most_twenty_figures_that_all_exist(self):
         known = [f.what for f in cards.figures(Rows([]))]
@@ -456,8 +462,10 @@ class Cards(TestCase):
         self.assertIn(f"on the {H100}: 5 reproduced, 1 refuted in part", text)
         # the share of the same kernel is the same, because each is of the ceiling of its own run
         self.assertEqual(text.count("33% of the read ceiling"), 2)
+        fewer = [r for r in h100() if r["impl"] != "flashinfer"]
+        text = readme_table.table([recording(machine()), recording(fewer, "reports/h100.jsonl")])
         line = next(line for line in text.splitlines() if line.startswith("| rmsnorm"))
-        self.assertIn("FlashInfer", line.split("|")[3])
+        self.assertIn("FlashInfer 0.6.17", line.split("|")[3])
         self.assertNotIn("FlashInfer", line.split("|")[5])
 
     def test_a_figure_that_one_card_lacks(self):
@@ -526,12 +534,12 @@ class Cards(TestCase):
     def test_targets_in_absolute_units_are_judged_on_an_h200_only(self):
         rows = machine(read=4600) + fused(True)
         here, there = targets_of(rows), targets_of(on_card(H100, rows, 0.7))
-        for name in ("read stream", "rmsnorm, 128 x 4096", "fused module, llama2_7b_b1_kv1024", "time per token, llama3_8b_b1_kv1024"):
+        for name in ("read stream", "fused module, llama2_7b_b1_kv1024", "time per token, llama3_8b_b1_kv1024"):
             self.assertIsNotNone(here[name].reached, name)
             self.assertIsNone(there[name].reached, name)
             self.assertEqual(there[name].verdict(), ("none", "set for an H200"))
             self.assertNotEqual(there[name].here, page.DASH)
-        for name in ("generate, Llama-3-8B shape, batch 1", "all-reduce of 256 B, cluster 4", "against unfused, llama2_7b_b1_kv1024"):
+        for name in ("generate, Llama-3-8B shape, batch 1", "all-reduce of 256 B, cluster 4", "rmsnorm, 128 x 4096", "against unfused, llama2_7b_b1_kv1024"):
             self.assertEqual(here[name].reached, there[name].reached, name)
             self.assertIsNotNone(there[name].reached)
         self.has(self.check_html(page_of(on_card(H100, rows))), "set for an H200")

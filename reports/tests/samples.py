@@ -150,6 +150,15 @@ def machine(
         moved("decode_step", "layer_llama3_8b_b1_kv1024_graph", 4e8, 0.7 * read),
     ]
     out += [moved("sample", f"rows{n}_vocab128256_topk50_topp90", n << 19, 50.0 * n) for n in (1, 64, 256)]
+    out += [
+        moved(op, case, num_bytes, gbps, "flashinfer", impl_version="0.6.17", **more)
+        for op, case, num_bytes, gbps, more in (
+            ("rmsnorm", "rows128_dim4096_bf16", 2 << 20, 900, {}),
+            ("silu_mul", "rows128_dim14336_bf16", 11 << 20, 1900, {}),
+            ("rope", "rows128_heads32_8_dim128_bf16", 2 << 20, 900, {}),
+            *(("sample", f"rows{n}_vocab128256_topk50_topp90", n << 19, 20.0 * n, {"rules": "peer"}) for n in (1, 64, 256)),
+        )
+    ]
     # 66 rounds of 16 KiB, 258 of 256 B; the hardware counter gives slightly more than the payload
     out.append(counted("cluster_reduce", "size4_len4096_f32_sum_tree", "cuda", 1, 0, 66 * 131072 * (1.05 + extra_bytes)))
     out.append(counted("cluster_gather", "size4_len64_f32_tree", "cuda", 1, 0, 258 * 3072 * (1.05 + extra_bytes)))
