@@ -95,19 +95,20 @@ ATTN_FIXED int32_t attn_decode_keys(int32_t head_dim, int32_t kv_fp8)
 }
 
 /*
- * The widths of a decode CTA: its warps' rings fill a quarter of an SM's shared memory, half of it, or all.
- * Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next. Narrow ones win
- * with many: their prologues and epilogues overlap, they have fewer states to merge, and their last round of
- * tiles leaves fewer warps idle.
+ * The widths of a decode CTA: one warp, or as many as have rings that fill a quarter of an SM's shared memory,
+ * half of it, or all. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next.
+ * Narrow ones win with many: their prologues and epilogues overlap, they have fewer states to merge, and their
+ * last round of tiles leaves fewer warps idle. With one warp a task, there is nothing to merge.
  */
-enum { ATTN_QUARTER, ATTN_HALF, ATTN_WHOLE, ATTN_WIDTHS };
+enum { ATTN_ONE, ATTN_QUARTER, ATTN_HALF, ATTN_WHOLE, ATTN_WIDTHS };
 
 /* Returns the warps of a decode CTA, 0 if there is no kernel of this width. */
 ATTN_FIXED int32_t attn_decode_warps(int32_t head_dim, int32_t kv_fp8, int32_t width)
 {
-	int32_t whole = head_dim == 256 ? 6 : kv_fp8 ? 12 : 8;
+	int32_t whole = head_dim == 256 ? 6 : kv_fp8 ? 12 : 8, narrow = kv_fp8 && head_dim == 128;
 
-	return width == ATTN_WHOLE ? whole : width == ATTN_HALF ? whole / 2 : whole == 12 ? 3 : 0;
+	return width == ATTN_WHOLE ? whole : width == ATTN_HALF ? whole / 2 :
+	       !narrow ? 0 : width == ATTN_QUARTER ? whole / 4 : 1;
 }
 
 /*
@@ -135,7 +136,8 @@ ATTN_FN double attn_both(double a, double b)
 ATTN_FN double attn_decode_wave(int32_t head_dim, int32_t kv_fp8, int32_t warps, int32_t tiles, double keys,
 				int64_t ctas, int32_t sharing)
 {
-	const double warp = kv_fp8 ? 58.5 : 34.5, sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104;
+	const double sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104;
+	const double warp = !kv_fp8 ? 34.5 : warps > 1 ? 58.5 : 40;	/* alone, it waits for no other warp */
 	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
 	double walk = attn_both(warp * tile * attn_div_up(tiles, warps), sm * tile * tiles * sharing);
 
@@ -162,7 +164,7 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 		int32_t warps = attn_decode_warps(head_dim, kv_fp8, width);
 		int32_t sharing = sms > 0 ? attn_div_up(resident[width][1], sms) : 1;
 
-		for (int32_t c = 1; c <= ATTN_MAX_CLUSTER && warps; c++) {
+		for (int32_t c = 1; c <= (width == ATTN_ONE ? 1 : ATTN_MAX_CLUSTER) && warps; c++) {
 			int32_t room = resident[width][c], tiles = attn_div_up(num_tiles, c);
 			double time = c > 1 ? 1050 + 180 * c : 0, each = (double)max_kv_len / c;
 			int64_t waves, rest;

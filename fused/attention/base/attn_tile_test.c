@@ -138,9 +138,10 @@ static void page_shift(struct cairn_test *t)
 
 /*
  * An H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(), of half an SM and of a whole one. The
- * first row, of a quarter, is twice the second.
+ * row of a quarter is twice that of half an SM; 13 CTAs of one warp fit an SM.
  */
 static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
+	{ 0, 1716 },
 	{ 0, 528, 528, 474, 496, 470, 468, 448, 480, 414, 420, 352, 384, 364, 392, 420, 448 },
 	{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
 	{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
@@ -148,7 +149,7 @@ static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
 
 static void split_fits_the_device(struct cairn_test *t)
 {
-	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0, 528 }, { 0, 264 }, { 0, 132 } };
+	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0, 1716 }, { 0, 528 }, { 0, 264 }, { 0, 132 } };
 	const int32_t none[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0 } };
 
 	EXPECT(t, attn_decode_split(8, 16384, 128, 0, bare).cluster_size == 1);
@@ -176,7 +177,7 @@ static void split_is_the_fastest_one_known(struct cairn_test *t)
 		{ 1, 1024, 0, 8, ATTN_HALF }, { 1, 4096, 0, 9, ATTN_WHOLE }, { 1, 16384, 0, 9, ATTN_WHOLE },
 		{ 16, 4096, 0, 1, ATTN_WHOLE }, { 64, 4096, 0, 1, ATTN_HALF }, { 128, 4096, 0, 1, ATTN_HALF },
 		{ 16, 16384, 1, 1, ATTN_WHOLE }, { 64, 4096, 1, 1, ATTN_QUARTER },
-		{ 128, 1024, 1, 1, ATTN_QUARTER }, { 128, 4096, 1, 1, ATTN_QUARTER },
+		{ 128, 4096, 1, 1, ATTN_ONE },
 	};
 
 	for (int i = 0; i < (int)ARRAY_SIZE(known); i++) {

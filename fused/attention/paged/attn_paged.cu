@@ -17,10 +17,11 @@
  *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM; for 8-bit
- * keys 12, 6, or 3 warps and a quarter) from the bounds: attn_decode_split(). The kernels of attn_bsr process
- * batches of requests with more rows; for them, the pages of a request are a list of blocks. A mixed batch
- * goes to both, because only the device knows the lengths: this kernel takes the requests of up to
- * ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips them.
+ * keys 12, 6, and with head_dim 128 also 3 warps and a quarter, or one warp) from the bounds:
+ * attn_decode_split(). The kernels of attn_bsr process batches of requests with more rows; for them, the
+ * pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
+ * lengths: this kernel takes the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr
+ * skips them.
  *
  * A window changes only the first key that a task visits and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row
@@ -569,7 +570,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, &decoder, split.width);
-	l.cluster = split.cluster_size;
+	l.cluster = split.cluster_size > 1 ? split.cluster_size : 0;	/* clusters of one start more slowly */
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
 	/*
