@@ -581,6 +581,9 @@ int transport_channel_device(struct cairn_channel *c, struct cairn_device_channe
 		return cairn_error(EINVAL, "channel_device: null pointer");
 	if (!c->t->ops->channel_device || c->t->options.gpu < 0)
 		return no_kernels(c->t);
+	if (transport_is_paced(&c->link.pace))
+		return cairn_error(EOPNOTSUPP, "channel_device: a pace (transport_pace.h) holds for puts and "
+				   "waits in the order of a stream, not for those of other kernels");
 	return c->t->ops->channel_device(c, d);
 }
 

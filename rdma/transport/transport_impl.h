@@ -15,6 +15,7 @@
 
 #include "primitives/base/error.h"
 #include "rdma/transport/transport.h"
+#include "rdma/transport/transport_pace.h"
 
 struct cairn_region {
 	struct cairn_transport *t;
@@ -40,6 +41,7 @@ struct cairn_channel {
 	char peer[64];			/* used in texts; set by ops->connect */
 	/* puts in the order of a stream (transport_stream.c): */
 	struct cairn_device_channel device;	/* kind 0: not asked for yet */
+	struct transport_link link;		/* its pace: set by ops->create; the rest: with device */
 	struct cairn_region *gathered;	/* without a GPU: rows of the last put, or NULL */
 };
 

@@ -18,6 +18,7 @@ struct ipc_key {
 	struct transport_identity owner;
 	cudaIpcMemHandle_t handle;
 	uint64_t base, offset, bytes;
+	struct transport_pace pace;	/* of a channel */
 	int32_t gpu, num_slots;
 	char bus[16];			/* PCI bus id, because processes may number a device differently */
 };

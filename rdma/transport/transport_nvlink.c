@@ -14,6 +14,10 @@
  *
  * Reset: a channel has two sets of slots and uses them alternately, so that the peer's writes in flight go to
  * the old set.
+ *
+ * With a pace (CAIRN_NVLINK_PACE, transport_pace.h), puts in the order of a stream are paced, and waits of a
+ * stream and of the host see it. Both ends must have the same one. Puts of the host are not paced: they are
+ * for setting up. Other kernels are refused (channel_device).
  */
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -21,15 +25,20 @@
 #include <string.h>
 
 #include "primitives/base/launch.h"
+#include "rdma/transport/transport_clock.h"
 #include "rdma/transport/transport_cuda.h"
 #include "rdma/transport/transport_ipc.h"
 #include "rdma/transport/transport_stream.h"
 
 #define PROBE_EVERY_NS	5000000
+#define LOOKED_DUES	4
+#define DUES_BYTES	(TRANSPORT_DUES * sizeof(struct cairn_signal))	/* of a slot */
 
 struct nvlink {
 	struct cairn_transport base;
 	struct ipc_self self;
+	struct transport_pace pace;
+	struct transport_clock *clock;	/* NULL: no pace */
 };
 
 struct nvlink_region {
@@ -48,15 +57,17 @@ struct nvlink_channel {
 	struct ipc_block *mine, *theirs;
 	struct cairn_signal *slots;	/* the set in use */
 	uint32_t half;
-	struct cairn_signal *peer_slots;
+	struct cairn_signal *peer_slots, *peer_dues;
 	uint64_t *peer_state;
 	struct transport_identity peer;
 	cudaStream_t out, in;
 	cudaEvent_t *events;		/* [depth], one recorded after each put */
 	struct cairn_signal *staged;	/* [depth], pinned: source of the copy engine's signal copies */
 	uint64_t *words;		/* [num_slots], last sent */
-	/* pinned: the signal read by nvlink_look(), the state, and what a wait in a stream has left */
+	/* pinned: the signal read by nvlink_look(), the state, what a wait in a stream has left, and from
+	 * LOOKED_DUES on the slot's dues */
 	struct cairn_signal *looked;
+	uint64_t *shown;		/* [num_slots], with a pace: what nvlink_look() has found */
 	uint64_t posted, done, probed;
 	pthread_mutex_t probing;	/* held during a probe, by waiting and putting threads */
 };
@@ -68,6 +79,7 @@ static int nvlink_start(struct cairn_transport *t)
 	struct nvlink *n = (struct nvlink *)t;
 	int previous, ret;
 
+	CAIRN_TRY(transport_pace_read("CAIRN_NVLINK_PACE", &n->pace));
 	if (t->options.gpu == CAIRN_GPU_OF_THREAD)
 		CAIRN_CUDA(cudaGetDevice(&t->options.gpu));
 	if (t->options.gpu < 0)
@@ -76,7 +88,14 @@ static int nvlink_start(struct cairn_transport *t)
 	ret = transport_stream_load();
 	transport_leave_gpu(previous);
 	CAIRN_TRY(ret);
+	if (transport_is_paced(&n->pace))
+		CAIRN_TRY(transport_clock_start(t->options.gpu, &n->clock));
 	return ipc_identify(&n->self, t->options.gpu);
+}
+
+static void nvlink_stop(struct cairn_transport *t)
+{
+	transport_clock_stop(((struct nvlink *)t)->clock);
 }
 
 static int nvlink_add_region(struct cairn_region *base)
@@ -134,7 +153,10 @@ static void nvlink_drop(struct cairn_remote *base)
 
 /* ---- channels ---- */
 
-/* A block holds the slots of both sets, the states of both sets, and the counters of puts in stream order. */
+/*
+ * A block holds the slots of both sets, the states of both sets, what this end counts of its puts in stream
+ * order (for each slot CTAs, then paced puts, then its link), and the dues of both sets.
+ */
 static uint64_t slots_bytes(const struct nvlink_channel *c)
 {
 	return c->base.t->options.num_slots * sizeof(struct cairn_signal);
@@ -150,9 +172,25 @@ static uint64_t *state_at(const struct nvlink_channel *c, uint8_t *base, uint32_
 	return (uint64_t *)(void *)(base + 2 * slots_bytes(c) + half * sizeof(uint64_t));
 }
 
+static uint64_t *counts_at(const struct nvlink_channel *c)
+{
+	return (uint64_t *)(void *)(c->mine->base + 2 * slots_bytes(c) + 64);
+}
+
+static uint64_t counts_bytes(const struct nvlink_channel *c)
+{
+	return 2 * c->base.t->options.num_slots * sizeof(uint64_t) + 64;
+}
+
+static struct cairn_signal *dues_at(const struct nvlink_channel *c, uint8_t *base, uint32_t half)
+{
+	return (struct cairn_signal *)(void *)(base + 2 * slots_bytes(c) + 64 + counts_bytes(c) +
+					       half * TRANSPORT_DUES * slots_bytes(c));
+}
+
 static uint64_t block_bytes(const struct nvlink_channel *c)
 {
-	return 2 * slots_bytes(c) + 64 + c->base.t->options.num_slots * sizeof(uint64_t);
+	return 2 * slots_bytes(c) + 64 + counts_bytes(c) + 2 * TRANSPORT_DUES * slots_bytes(c);
 }
 
 static int make_streams(struct nvlink_channel *c)
@@ -177,10 +215,12 @@ static int nvlink_create(struct cairn_channel *base)
 	pthread_mutex_init(&c->probing, NULL);
 	c->events = calloc(o->depth, sizeof(*c->events));
 	c->words = calloc(o->num_slots, sizeof(*c->words));
-	if (!c->events || !c->words)
+	c->shown = calloc(o->num_slots, sizeof(*c->shown));
+	base->link.pace = ((const struct nvlink *)base->t)->pace;
+	if (!c->events || !c->words || !c->shown)
 		return cairn_error(ENOMEM, "no memory for %u puts", o->depth);
 	CAIRN_TRY(transport_host_alloc(o->gpu, o->depth * sizeof(*c->staged), (void **)&c->staged));
-	CAIRN_TRY(transport_host_alloc(o->gpu, 64, (void **)&c->looked));
+	CAIRN_TRY(transport_host_alloc(o->gpu, 64 + DUES_BYTES, (void **)&c->looked));
 	CAIRN_TRY(transport_device_alloc(o->gpu, block_bytes(c), &p));
 	c->mine = ipc_new_block(p, o->gpu, 0);
 	if (!c->mine) {
@@ -204,7 +244,7 @@ static void announce_close(struct nvlink_channel *c)
 		cudaStreamSynchronize(c->out);
 	}
 	c->peer_state = NULL;
-	c->peer_slots = NULL;
+	c->peer_slots = c->peer_dues = NULL;
 	ipc_let_go(c->theirs);
 	c->theirs = NULL;
 }
@@ -229,6 +269,7 @@ static void nvlink_destroy(struct cairn_channel *base)
 	transport_host_free(o->gpu, c->looked, 0);
 	free(c->events);
 	free(c->words);
+	free(c->shown);
 	pthread_mutex_destroy(&c->probing);
 }
 
@@ -239,6 +280,7 @@ static int nvlink_address(struct cairn_channel *base, void *address)
 
 	CAIRN_TRY(ipc_fill(&((const struct nvlink *)base->t)->self, c->mine->base, c->half, &k));
 	k.num_slots = (int32_t)base->t->options.num_slots;
+	k.pace = base->link.pace;
 	memcpy(address, &k, sizeof(k));
 	return 0;
 }
@@ -256,6 +298,9 @@ static int nvlink_connect(struct cairn_channel *base, const void *address, uint6
 	if (k.num_slots != (int32_t)base->t->options.num_slots)
 		return cairn_error(EINVAL, "num_slots: the peer has %d, this end %u", k.num_slots,
 				   base->t->options.num_slots);
+	if (memcmp(&k.pace, &base->link.pace, sizeof(k.pace)))
+		return cairn_error(EINVAL, "CAIRN_NVLINK_PACE: the peer has another pace, or only one "
+				   "end has one");
 	if (transport_lives(&k.owner) == 0)
 		return cairn_error(ECONNRESET, "process %llu is gone", (unsigned long long)k.owner.pid);
 	CAIRN_TRY(ipc_map(&n->self, &k, &p, &opened));
@@ -266,6 +311,7 @@ static int nvlink_connect(struct cairn_channel *base, const void *address, uint6
 		return cairn_error(ECONNRESET, "the peer's channel is gone");
 	}
 	c->peer_slots = slots_at(c, p + k.offset, (uint32_t)k.bytes);
+	c->peer_dues = dues_at(c, p + k.offset, (uint32_t)k.bytes);
 	c->peer_state = state_at(c, p + k.offset, (uint32_t)k.bytes);
 	c->peer = k.owner;
 	snprintf(base->peer, sizeof(base->peer), "GPU %s of process %llu", k.bus,
@@ -288,8 +334,10 @@ static int nvlink_reset(struct cairn_channel *base)
 	if (err == cudaSuccess)
 		err = cudaMemsetAsync(state_at(c, c->mine->base, c->half), 0, sizeof(uint64_t), c->in);
 	if (err == cudaSuccess)		/* a put that a failure has cut off may have left some counts */
-		err = cudaMemsetAsync(c->mine->base + 2 * slots_bytes(c) + 64, 0,
-				      base->t->options.num_slots * sizeof(uint64_t), c->in);
+		err = cudaMemsetAsync(counts_at(c), 0, counts_bytes(c), c->in);
+	if (err == cudaSuccess)
+		err = cudaMemsetAsync(dues_at(c, c->mine->base, c->half), 0, TRANSPORT_DUES * slots_bytes(c),
+				      c->in);
 	if (err == cudaSuccess)
 		err = cudaStreamSynchronize(c->in);
 	if (err != cudaSuccess)
@@ -298,6 +346,7 @@ static int nvlink_reset(struct cairn_channel *base)
 	memset(c->looked + 2, 0, sizeof(*c->looked));
 	c->posted = c->done = c->probed = 0;
 	memset(c->words, 0, base->t->options.num_slots * sizeof(*c->words));
+	memset(c->shown, 0, base->t->options.num_slots * sizeof(*c->shown));
 	return ret;
 }
 
@@ -408,15 +457,25 @@ static int nvlink_flush(struct cairn_channel *base, uint64_t deadline)
 	return drain((struct nvlink_channel *)base, "flush", 0, deadline);
 }
 
-/* Reads the value before the word, so that the word belongs to this value or to a later one. */
+/*
+ * Reads the value before the word, so that the word belongs to this value or to a later one. The dues come
+ * last: those of the value, and of all before it, are there.
+ */
 static int nvlink_look(struct cairn_channel *base, uint32_t slot, struct cairn_signal *found)
 {
 	struct nvlink_channel *c = (struct nvlink_channel *)base;
+	const int is_paced = transport_is_paced(&base->link.pace);
 
 	CAIRN_TRY(copy(&c->looked->value, &c->slots[slot].value, sizeof(uint64_t), c->in));
 	CAIRN_TRY(copy(&c->looked->word, &c->slots[slot].word, sizeof(uint64_t), c->in));
+	if (is_paced)
+		CAIRN_TRY(copy(c->looked + LOOKED_DUES, dues_at(c, c->mine->base, c->half) +
+			       (size_t)slot * TRANSPORT_DUES, DUES_BYTES, c->in));
 	CAIRN_CUDA(cudaStreamSynchronize(c->in));
 	*found = *c->looked;
+	if (is_paced)
+		found->value = c->shown[slot] = transport_pace_shown(c->looked + LOOKED_DUES, found->value,
+								     c->shown[slot], transport_now());
 	return 0;
 }
 
@@ -425,13 +484,22 @@ static int nvlink_look(struct cairn_channel *base, uint32_t slot, struct cairn_s
 static int nvlink_channel_device(struct cairn_channel *base, struct cairn_device_channel *d)
 {
 	struct nvlink_channel *c = (struct nvlink_channel *)base;
+	const struct nvlink *n = (const struct nvlink *)base->t;
 
 	*d = (struct cairn_device_channel) {
 		.kind = CAIRN_DEVICE_NVLINK, .num_slots = base->t->options.num_slots,
 		.depth = base->t->options.depth, .mine = c->slots, .theirs = c->peer_slots,
 		.state = state_at(c, c->mine->base, c->half),
-		.arrived = (uint64_t *)(void *)(c->mine->base + 2 * slots_bytes(c) + 64),
-		.failed = c->looked + 2,
+		.arrived = counts_at(c), .failed = c->looked + 2,
+	};
+	if (!n->clock)
+		return 0;
+	base->link = (struct transport_link) {
+		.pace = n->pace, .clock = transport_clock_at(n->clock),
+		.clock_error_ns = transport_clock_error(n->clock),
+		.puts = counts_at(c) + base->t->options.num_slots,
+		.carried = counts_at(c) + 2 * base->t->options.num_slots,
+		.mine = dues_at(c, c->mine->base, c->half), .theirs = c->peer_dues,
 	};
 	return 0;
 }
@@ -469,7 +537,7 @@ static const struct transport_ops nvlink_ops = {
 	.name = "nvlink", .features = FEATURES,
 	.transport_bytes = sizeof(struct nvlink), .region_bytes = sizeof(struct nvlink_region),
 	.remote_bytes = sizeof(struct nvlink_remote), .channel_bytes = sizeof(struct nvlink_channel),
-	.start = nvlink_start,
+	.start = nvlink_start, .stop = nvlink_stop,
 	.add_region = nvlink_add_region, .key = nvlink_key, .remove_region = nvlink_remove_region,
 	.import = nvlink_import, .drop = nvlink_drop,
 	.create = nvlink_create, .address = nvlink_address, .connect = nvlink_connect, .reset = nvlink_reset,

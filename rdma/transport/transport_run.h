@@ -126,7 +126,8 @@ static inline void run(struct cairn_test *t, const struct setting *s, const char
 	C(two_channels) C(both_ways) C(flush_is_done) C(values_wrap) C(slots) C(repeatable) C(refusals)	\
 	C(bad_blobs) C(time_out) C(key_released) C(bounds_at_the_far_end) C(reset) C(peer_gone_put)	\
 	C(peer_gone_wait) C(never_connected)	\
-	C(stream_rows) C(stream_chain) C(stream_replays) C(stream_locks) C(stream_time_out) C(stream_stops)
+	C(stream_rows) C(stream_chain) C(stream_replays) C(stream_locks) C(stream_time_out)	\
+	C(stream_stops) C(stream_paced)
 #define DEVICE_CASES(C)	\
 	C(device_payload) C(device_stream) C(device_words) C(device_grid) C(device_grid_stream)	\
 	C(device_bulk) C(device_time_out)						\

@@ -100,6 +100,7 @@ static int enqueue_put(struct cairn_channel *c, const struct cairn_stream_put *p
 	if (p->remote)
 		CAIRN_TRY(transport_remote_device(p->remote, &remote));
 	a.c = c->device;
+	a.link = c->link;
 	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
 		if (p->part[i].rows)
 			a.part[i] = part_of(&p->part[i], remote.addr);
@@ -116,6 +117,7 @@ static int enqueue_wait(struct cairn_channel *c, const struct cairn_stream_wait 
 	CAIRN_TRY(for_kernels(c));
 	CAIRN_TRY(find_lock(w->lock, stream, &a.lock));
 	a.c = c->device;
+	a.link = c->link;
 	return transport_stream_launch_wait(&a, stream);
 }
 

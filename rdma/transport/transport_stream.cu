@@ -11,14 +11,20 @@
  *
  * Numbers that differ between two replays of a graph come from global memory (struct cairn_stream_now).
  *
+ * With a pace (transport_pace.h), a put leaves at the peer when its signal is due, before the fence that is
+ * before the signal; a wait that has found the signal waits until then.
+ *
  * sum    Each thread adds up what its words give, each CTA what its threads have (transport_sum_word).
  *
  * barriers   put: two; sum: two
+ *
+ * clock  One thread reads the host's time again and again (transport_clock.h).
  *
  * Floor: a put takes the launch, one crossing of the link for the payload and one for the signal.
  */
 #include "primitives/base/launch.h"
 #include "rdma/transport/transport.cuh"
+#include "rdma/transport/transport_clock.h"
 #include "rdma/transport/transport_stream.h"
 
 #define THREADS		256
@@ -54,6 +60,41 @@ TRANSPORT_FN void copy_rows(const struct transport_stream_part &p, uint32_t most
 	}
 }
 
+/* The host's time. */
+TRANSPORT_FN uint64_t time_of(const struct transport_link &l)
+{
+	return ptx_globaltimer() + ptx_ld_relaxed_gpu_u64(l.clock);
+}
+
+/* Puts of other streams may use the link at the same time. */
+TRANSPORT_FN uint64_t carry(const struct transport_link &l, uint64_t bytes)
+{
+	const uint64_t now = time_of(l);
+	uint64_t was = ptx_ld_relaxed_gpu_u64(l.carried), before, carried;
+
+	do {
+		before = was;
+		carried = transport_pace_carried(&l.pace, before, now, bytes);
+		was = atomicCAS((unsigned long long *)l.carried, before, carried);
+	} while (was != before);
+	return carried;
+}
+
+/* One thread leaves at the peer when the signal is due that a put is about to set. */
+TRANSPORT_FN void leave_due(const struct transport_stream_args &a, uint32_t most)
+{
+	uint64_t bytes = 0, place;
+
+#pragma unroll
+	for (int i = 0; i < CAIRN_STREAM_PARTS; i++)
+		bytes += (uint64_t)min(a.part[i].rows, most) * a.part[i].row_units * a.part[i].unit;
+	/* the puts to a slot are on one stream */
+	place = (*(volatile uint64_t *)&a.link.puts[a.slot])++ % TRANSPORT_DUES;
+	transport_st_relaxed_sys_b128(&a.link.theirs[a.slot * TRANSPORT_DUES + place],
+				      a.value + (a.now ? a.now->number : 0),
+				      carry(a.link, bytes) + a.link.pace.latency_ns);
+}
+
 __global__ void __launch_bounds__(THREADS)
 transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args a)
 {
@@ -79,11 +120,15 @@ transport_stream_put_kernel(const __grid_constant__ struct transport_stream_args
 	__syncthreads();
 	if (threadIdx.x)
 		return;
+	if (a.link.clock && gridDim.x == 1)
+		leave_due(a, most);
 	transport_fence_release_sys();
 	if (gridDim.x > 1) {
 		if (transport_add_relaxed_gpu(&a.c.arrived[a.slot]) + 1 != gridDim.x)
 			return;
 		a.c.arrived[a.slot] = 0;	/* for the next put, which comes behind this kernel */
+		if (a.link.clock)
+			leave_due(a, most);
 		ptx_fence_acq_rel_sys();
 	}
 	transport_st_relaxed_sys_b128(&a.c.theirs[a.slot], a.value + (a.now ? a.now->number : 0), a.word);
@@ -95,6 +140,27 @@ TRANSPORT_FN int await_word(const struct transport_stream_args &a, const uint64_
 	const uint64_t begin = ptx_globaltimer();
 
 	while (transport_ld_acquire_sys_u64(word) < value) {
+		const uint64_t error = transport_ld_relaxed_sys_u64(a.c.state);
+
+		if (error)
+			return (int)error;
+		if (ptx_globaltimer() - begin > a.timeout_ns)
+			return ETIMEDOUT;
+	}
+	return 0;
+}
+
+/* Waits until the signal that was found is due. begin: the timer when the wait began */
+TRANSPORT_FN int await_due(const struct transport_stream_args &a, uint64_t value, uint64_t begin)
+{
+	struct cairn_signal dues[TRANSPORT_DUES];
+	uint64_t due;
+
+#pragma unroll
+	for (int i = 0; i < TRANSPORT_DUES; i++)
+		dues[i] = transport_ld_relaxed_sys_b128(&a.link.mine[a.slot * TRANSPORT_DUES + i]);
+	due = transport_pace_due(dues, value);
+	while (time_of(a.link) < due) {
 		const uint64_t error = transport_ld_relaxed_sys_u64(a.c.state);
 
 		if (error)
@@ -117,8 +183,13 @@ __global__ void transport_stream_wait_kernel(const __grid_constant__ struct tran
 	}
 	if (a.order)
 		error = await_word(a, a.order, a.now->turn - 1);
-	if (!error && a.slot != CAIRN_NO_SIGNAL)
+	if (!error && a.slot != CAIRN_NO_SIGNAL) {
+		const uint64_t begin = a.link.clock ? ptx_globaltimer() : 0;
+
 		error = transport_wait(&a.c, a.slot, a.value + number, a.timeout_ns, &s);
+		if (!error && a.link.clock)
+			error = await_due(a, a.value + number, begin);
+	}
 	if (!error && a.lock)
 		error = await_word(a, &a.lock->serving, transport_add_relaxed_gpu(&a.lock->next));
 	if (!error)
@@ -127,6 +198,37 @@ __global__ void transport_stream_wait_kernel(const __grid_constant__ struct tran
 	a.c.failed->word = a.slot;
 	transport_fence_release_sys();
 	*(volatile uint64_t *)&a.c.failed->value = (uint64_t)error;
+}
+
+/*
+ * The largest of the differences is kept, see transport_clock.h. The timer behind a read is read once its
+ * value is there, because a branch needs it.
+ */
+__global__ void transport_clock_kernel(uint64_t *clock, struct transport_clock_host *host)
+{
+	uint64_t lacks = 0, shortest = ~0ull, end = 0;
+
+	for (int i = 0; i < TRANSPORT_CLOCK_ROUNDS; i++) {
+		const uint64_t begin = ptx_globaltimer();
+		const uint64_t now = transport_ld_relaxed_sys_u64(&host->now);
+
+		if (!now)
+			continue;	/* the host has not begun */
+		end = ptx_globaltimer();
+		if (shortest == ~0ull || (int64_t)(now - end - lacks) > 0)
+			lacks = now - end;
+		shortest = min(shortest, end - begin);
+	}
+	if (shortest != ~0ull) {
+		const uint64_t least = clock[0] - (end - clock[1]) / TRANSPORT_CLOCK_DRIFT;
+
+		if (clock[1] && (int64_t)(least - lacks) > 0)
+			lacks = least;
+		transport_st_relaxed_sys_b128(clock, lacks, end);
+		host->read_ns = shortest;
+	}
+	transport_fence_release_sys();
+	*(volatile uint64_t *)&host->done = 1;
 }
 
 __global__ void __launch_bounds__(THREADS)
@@ -174,6 +276,7 @@ extern "C" int transport_stream_load(void)
 	struct cudaFuncAttributes attributes;
 
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_sum_kernel));
+	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_clock_kernel));
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_put_kernel));
 	CAIRN_CUDA(cudaFuncGetAttributes(&attributes, (const void *)transport_stream_wait_kernel));
 	return 0;
@@ -200,4 +303,12 @@ extern "C" int transport_stream_launch_wait(const struct transport_stream_args *
 	void *params[] = { (void *)a };
 
 	return cairn_launch((const void *)transport_stream_wait_kernel, &launch, params);
+}
+
+extern "C" int transport_clock_launch(uint64_t *clock, struct transport_clock_host *host, void *stream)
+{
+	struct cairn_launch launch = { .stream = stream };
+	void *params[] = { &clock, &host };
+
+	return cairn_launch((const void *)transport_clock_kernel, &launch, params);
 }

@@ -3,7 +3,7 @@
 #ifndef CAIRN_TRANSPORT_STREAM_H
 #define CAIRN_TRANSPORT_STREAM_H
 
-#include "rdma/transport/transport.h"
+#include "rdma/transport/transport_pace.h"
 
 struct transport_stream_part {
 	uint64_t from, to;		/* addresses */
@@ -14,6 +14,7 @@ struct transport_stream_part {
 
 struct transport_stream_args {
 	struct cairn_device_channel c;
+	struct transport_link link;
 	struct transport_stream_part part[CAIRN_STREAM_PARTS];
 	const struct cairn_stream_now *now;
 	uint64_t *ended, *order;	/* of a wait */

@@ -87,7 +87,7 @@ static int tcp_start(struct cairn_transport *t)
 
 	transport_work_init(&n->work);
 	n->listener = n->epoll = n->wake = -1;
-	CAIRN_TRY(tcp_pace_read(n));
+	CAIRN_TRY(transport_pace_read("CAIRN_TCP_PACE", &n->pace));
 	CAIRN_TRY(listen_at(n));
 	return tcp_net_start(n);
 }
@@ -164,10 +164,10 @@ static int tcp_create(struct cairn_channel *base)
 
 	pthread_mutex_init(&c->out_lock, NULL);
 	pthread_mutex_init(&c->paced_lock, NULL);
-	c->paced = n->pace_ns ? calloc(TCP_PACED, sizeof(*c->paced)) : NULL;
+	c->paced = transport_is_paced(&n->pace) ? calloc(TCP_PACED, sizeof(*c->paced)) : NULL;
 	c->slots = calloc(base->t->options.num_slots, sizeof(*c->slots));
 	c->ring = calloc(base->t->options.depth, sizeof(*c->ring));
-	if (!c->slots || !c->ring || (n->pace_ns && !c->paced))
+	if (!c->slots || !c->ring || (transport_is_paced(&n->pace) && !c->paced))
 		return cairn_error(ENOMEM, "no memory for slots and ring");
 	CAIRN_TRY(tcp_random(c->token, sizeof(c->token)));
 	CAIRN_TRY(tcp_random(c->reply, sizeof(c->reply)));
@@ -228,7 +228,7 @@ static int tcp_reset(struct cairn_channel *base)
 	}
 	memset(c->slots, 0, base->t->options.num_slots * sizeof(*c->slots));
 	c->arrived = c->posted = c->sent = c->sent_bytes = c->done = 0;
-	c->paced_begin = c->paced_end = c->link_free = 0;
+	c->paced_begin = c->paced_end = c->carried = 0;
 	transport_work_go(&n->work);
 	return 0;
 }
@@ -395,7 +395,7 @@ static int tcp_look(struct cairn_channel *base, uint32_t slot, struct cairn_sign
 {
 	struct cairn_signal *s = &((struct tcp_channel *)base)->slots[slot];
 
-	if (((const struct tcp *)base->t)->pace_ns)
+	if (transport_is_paced(&((const struct tcp *)base->t)->pace))
 		tcp_pace_show((struct tcp_channel *)base);
 	found->value = __atomic_load_n(&s->value, __ATOMIC_ACQUIRE);
 	found->word = __atomic_load_n(&s->word, __ATOMIC_RELAXED);
@@ -405,7 +405,8 @@ static int tcp_look(struct cairn_channel *base, uint32_t slot, struct cairn_sign
 static void tcp_doze(struct cairn_channel *base, uint32_t slot, uint64_t have, uint64_t deadline)
 {
 	struct tcp_channel *c = (struct tcp_channel *)base;
-	uint64_t due = ((const struct tcp *)base->t)->pace_ns ? tcp_pace_show(c) : UINT64_MAX;
+	const struct transport_pace *pace = &((const struct tcp *)base->t)->pace;
+	const uint64_t due = transport_is_paced(pace) ? tcp_pace_show(c) : UINT64_MAX;
 
 	deadline = due < deadline ? due : deadline;
 	tcp_sleep(c, &c->slots[slot].value, have, deadline);

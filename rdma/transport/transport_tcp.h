@@ -121,7 +121,7 @@ struct tcp_channel {
 	pthread_mutex_t paced_lock;	/* protects what follows, and writes to slots */
 	struct tcp_paced *paced;	/* [TCP_PACED], a ring */
 	uint64_t paced_begin, paced_end;
-	uint64_t link_free;		/* time at which the link has carried all puts that have come */
+	uint64_t carried;		/* time at which the link has carried all puts that have come */
 };
 
 struct tcp_region {
@@ -142,8 +142,7 @@ struct tcp {
 	struct tcp_region *regions;
 	struct tcp_conn *conns;
 	uint64_t last_id;
-	uint64_t pace_ns;		/* latency of a paced link; 0: not paced */
-	double pace_ns_per_byte;
+	struct transport_pace pace;
 };
 
 /* transport_tcp_net.c */
@@ -165,7 +164,6 @@ void tcp_set(struct tcp_channel *c, uint64_t *word, uint64_t value);
 void tcp_sleep(struct tcp_channel *c, const uint64_t *word, uint64_t have, uint64_t deadline);
 
 /* transport_tcp_pace.c */
-int tcp_pace_read(struct tcp *n);	/* from the environment */
 void tcp_pace_keep(struct tcp_channel *c, const struct tcp_frame *f);	/* keeps the signal until it is due */
 /* Shows the signals that are due. Returns when the next one is; UINT64_MAX: there is none. */
 uint64_t tcp_pace_show(struct tcp_channel *c);

@@ -149,7 +149,7 @@ static void signalled(struct tcp_channel *c, const struct tcp_frame *p)
 static void complete(struct tcp_conn *k)
 {
 	k->c->arrived++;
-	if (((const struct tcp *)k->c->base.t)->pace_ns)
+	if (transport_is_paced(&((const struct tcp *)k->c->base.t)->pace))
 		tcp_pace_keep(k->c, &k->put);
 	else if (!TCP_DEFECT(signal_first))
 		signalled(k->c, &k->put);

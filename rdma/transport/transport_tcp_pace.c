@@ -1,34 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * transport_tcp_pace.c - lets loopback connections behave like a slower network, for tests and measurements
+ * transport_tcp_pace.c - lets loopback connections behave like a slower network (transport_pace.h), for tests
+ * and measurements
  *
- * With CAIRN_TCP_PACE=LATENCY_US:MBYTES_PER_S in the environment, a signal shows only when a link of this
- * latency and speed would have delivered it: puts of a channel follow each other on the link, each takes
- * bytes / speed, and arrives one latency later. The payload comes as always, so nobody may look at it before
- * the signal. Signals that are not due are kept here, in order; a wait moves those that are due to their
- * slots. If more than PACED are kept, the first one shows too early.
+ * The payload comes as always, so nobody may look at it before the signal. Signals that are not due are kept
+ * here, in order; a wait moves those that are due to their slots. If more than PACED are kept, the first one
+ * shows too early.
  */
 #include "rdma/transport/transport_tcp.h"
-
-#include <stdlib.h>
-
-int tcp_pace_read(struct tcp *n)
-{
-	const char *text = getenv("CAIRN_TCP_PACE");
-	char *end;
-	double us, mbytes = 0;
-
-	if (!text)
-		return 0;
-	us = strtod(text, &end);
-	if (*end == ':')
-		mbytes = strtod(end + 1, &end);
-	if (*end || !(us >= 0 && us <= 1e6) || !(mbytes >= 1e-3 && mbytes <= 1e6))
-		return cairn_error(EINVAL, "CAIRN_TCP_PACE: '%s' is not LATENCY_US:MBYTES_PER_S", text);
-	n->pace_ns = (uint64_t)(us * 1e3) + 1;
-	n->pace_ns_per_byte = 1e3 / mbytes;
-	return 0;
-}
 
 static void show_first(struct tcp_channel *c)
 {
@@ -45,13 +24,12 @@ void tcp_pace_keep(struct tcp_channel *c, const struct tcp_frame *f)
 	const uint64_t now = transport_now();
 
 	pthread_mutex_lock(&c->paced_lock);
-	c->link_free = (c->link_free > now ? c->link_free : now) +
-		       (uint64_t)((double)f->bytes * n->pace_ns_per_byte);
+	c->carried = transport_pace_carried(&n->pace, TCP_DEFECT(own_link) ? 0 : c->carried, now, f->bytes);
 	if (f->slot != CAIRN_NO_SIGNAL) {
 		if (c->paced_end - c->paced_begin == TCP_PACED)
 			show_first(c);
 		c->paced[c->paced_end++ % TCP_PACED] = (struct tcp_paced){
-			c->link_free + n->pace_ns, f->value, f->word, f->slot,
+			TCP_DEFECT(pace) ? now : c->carried + n->pace.latency_ns, f->value, f->word, f->slot,
 		};
 		/* wakes who waits for this slot, to wait until it is due */
 		tcp_set(c, &c->slots[f->slot].value, c->slots[f->slot].value);

@@ -6,7 +6,7 @@
 #include <dirent.h>
 
 #include "conformance/harness.h"
-#include "rdma/transport/transport.h"
+#include "rdma/transport/transport_pace.h"
 #include "rdma/transport/transport_run.h"
 
 static const struct setting tcp = { .backend = "tcp", .options = "quick=1" };
@@ -116,6 +116,87 @@ static void connects(struct cairn_test *t)
 	EXPECT(t, num_files() == before);
 }
 
+/* Texts of a pace; a wrong one names its variable, whether there is a GPU or not. */
+static void pace_text(struct cairn_test *t)
+{
+	static const struct {
+		const char *text;
+		uint64_t latency_ns;
+		double ns_per_byte;	/* 0: an error */
+	} cases[] = {
+		{ "5:50000", 5000, 0.02 }, { "0:1000000", 0, 0.001 }, { "100:4", 100000, 250 },
+		{ "0.5:1e3", 500, 1 }, { "1000000:0.001", 1000000000, 1e6 },
+		{ "", 0, 0 }, { "5", 0, 0 }, { "5:", 0, 0 }, { ":50000", 0, 0 }, { "5:50000:", 0, 0 },
+		{ "5:50000x", 0, 0 }, { "x:1", 0, 0 }, { "-1:1", 0, 0 }, { "5:0", 0, 0 }, { "5:-4", 0, 0 },
+		{ "nan:1", 0, 0 }, { "1:nan", 0, 0 }, { "1000001:1", 0, 0 }, { "1:inf", 0, 0 },
+	};
+	static const char *const back_ends[][2] = {
+		{ "tcp", "CAIRN_TCP_PACE" }, { "nvlink", "CAIRN_NVLINK_PACE" },
+	};
+	struct cairn_transport_options o = { .size = sizeof(o), .gpu = -1 };
+	struct cairn_transport *tr = NULL;
+	struct transport_pace p;
+
+	for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
+		const int is_right = cases[i].ns_per_byte > 0;
+
+		setenv("CAIRN_TCP_PACE", cases[i].text, 1);
+		EXPECT(t, transport_pace_read("CAIRN_TCP_PACE", &p) == (is_right ? 0 : -EINVAL));
+		EXPECT(t, p.latency_ns == cases[i].latency_ns && transport_is_paced(&p) == is_right);
+		EXPECT(t, p.ns_per_byte <= cases[i].ns_per_byte * (1 + 1e-12) &&
+		       p.ns_per_byte >= cases[i].ns_per_byte * (1 - 1e-12));
+	}
+	unsetenv("CAIRN_TCP_PACE");
+	EXPECT(t, !transport_pace_read("CAIRN_TCP_PACE", &p) && !transport_is_paced(&p));
+	for (size_t i = 0; i < ARRAY_SIZE(back_ends); i++) {
+		const struct cairn_transport_table *table = cairn_transport_find(back_ends[i][0]);
+
+		if (!table)
+			continue;
+		setenv(back_ends[i][1], "5:fast", 1);
+		EXPECT(t, table->open(&o, &tr) == -EINVAL && !tr);
+		EXPECT_CONTAINS(t, cairn_last_error(), back_ends[i][1]);
+		EXPECT_CONTAINS(t, cairn_last_error(), "'5:fast' is not LATENCY_US:MBYTES_PER_S");
+		unsetenv(back_ends[i][1]);
+	}
+}
+
+/* Random puts to a slot over a paced link: what waits and looks see is what a list of all dues gives. */
+static void pace_link(struct cairn_test *t)
+{
+	const struct transport_pace p = { .latency_ns = 1000, .ns_per_byte = 2 };
+	enum { PUTS = 2000 };
+	static struct cairn_signal all[PUTS];
+	struct cairn_signal dues[TRANSPORT_DUES] = { 0 };
+	uint64_t now = 1, carried = 0, link = 0, value = UINT64_MAX - PUTS, shown = 0;
+
+	EXPECT(t, transport_pace_due(dues, 5) == 0 && transport_pace_shown(dues, 5, 0, 1) == 5);
+	for (int i = 0, first = 0; i < PUTS; i++) {
+		const uint64_t bytes = cairn_rand(t) % 3 * 100;
+
+		now += cairn_rand(t) % 900;
+		link = (link > now ? link : now) + 2 * bytes;
+		carried = transport_pace_carried(&p, carried, now, bytes);
+		EXPECT(t, carried == link);
+		value += 1 + cairn_rand(t) % 3;		/* wraps */
+		all[i] = dues[i % TRANSPORT_DUES] = (struct cairn_signal){ value, link + p.latency_ns };
+		while (first < i && all[first].word <= now)
+			first++;		/* the first that is not due */
+		if (i - first >= TRANSPORT_DUES)
+			continue;		/* more on their way than a slot remembers */
+		for (int k = first; k <= i; k++)
+			EXPECT(t, transport_pace_due(dues, all[k].value) == all[k].word);
+		if (!i)
+			shown = value - 1;
+		if (i - first == TRANSPORT_DUES - 1)
+			continue;		/* it has forgotten the last one that was due */
+		shown = transport_pace_shown(dues, value, shown, now);
+		EXPECT(t, shown == (first ? all[first - 1].value : all[0].value - 1));
+		EXPECT(t, transport_pace_shown(dues, value + 1, shown, now) == value + 1);
+	}
+	EXPECT(t, transport_pace_shown(dues, value, shown, now + 1000000) == value);
+}
+
 static void run_mutants(struct cairn_test *t, const char *words, const char *want)
 {
 	char text[8192];
@@ -137,7 +218,7 @@ static void mutants(struct cairn_test *t)
 static void own_mutants(struct cairn_test *t)
 {
 	run_mutants(t, "transport_end tcp_mutants",
-		    "transport mutants: 9 of 9 caught, 0 right ones blamed");
+		    "transport mutants: 11 of 11 caught, 0 right ones blamed");
 }
 
 static const struct cairn_unit tcp_units[] = {
@@ -154,6 +235,7 @@ static const struct cairn_unit tcp_units[] = {
 	C(payload_before_signal) C(reset) C(strangers)
 #undef C
 	{ "vanished", tcp_vanished }, { "devices", devices }, { "connects", connects },
+	{ "pace_text", pace_text }, { "pace_link", pace_link },
 	{ "mutants", mutants }, { "own_mutants", own_mutants },
 };
 

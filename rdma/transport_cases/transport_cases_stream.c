@@ -8,6 +8,7 @@
 
 #include <errno.h>
 #include <pthread.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -15,6 +16,7 @@
 #include <cuda_runtime_api.h>
 #endif
 
+#include "rdma/transport/transport_impl.h"
 #include "rdma/transport/transport_stream.h"
 
 #define HALF	(512u << 10)
@@ -470,8 +472,156 @@ static void stream_stops(struct end *e)
 	NEED(e, !end_barrier(e));
 }
 
+/* ---- a paced link ---- */
+
+enum { PACED_AT = 256, PACED_BYTES = 100000, PACED_SLOTS = 2 };
+static const uint32_t paced_slots[PACED_SLOTS] = { 0, 2 };
+#define EARLY	20e-6		/* the error of the clocks, and more */
+#define LATE	8e-3
+
+/* How long a signal takes at least that comes with `num` payloads, over an idle link. */
+static double paced_time(int num)
+{
+	return END_PACE_S + num * PACED_BYTES / END_PACE_SPEED;
+}
+
+static struct cairn_stream_put paced_put(struct end *e, uint32_t rows, uint32_t slot, uint64_t value)
+{
+	return (struct cairn_stream_put){
+		.remote = e->remote, .value = value, .slot = slot,
+		.part[0] = {
+			.from = e->buf + PACED_AT, .from_stride = PACED_BYTES, .to = e->bytes + PACED_AT,
+			.to_stride = PACED_BYTES, .bytes = PACED_BYTES, .rows = rows,
+		},
+	};
+}
+
+/*
+ * Rank 0 puts to two slots, one behind the other on the link. Rank 1 sees when they come: it waits in a
+ * stream, and as a host in odd rounds. Returns whether none was late.
+ */
+static int paced_round(struct end *e, uint64_t i, void *stream)
+{
+	double begin = end_now(), from, came[PACED_SLOTS] = { 0 };
+	int late = 0, theirs;
+
+	for (int k = 0; k < PACED_SLOTS; k++) {
+		const struct cairn_stream_put p = paced_put(e, 1, paced_slots[k], i);
+
+		if (!e->rank) {
+			WANT(e, !e->table->stream_put(e->c[0], &p, stream));
+			continue;
+		}
+		if (i % 2)
+			WANT(e, !e->table->wait(e->c[0], paced_slots[k], i, e->plan->wait_ms, NULL));
+		else
+			WANT(e, !await_slot(e, paced_slots[k], i, e->plan->wait_ms, stream));
+		settle(e, stream);
+		came[k] = end_now();
+	}
+	WANT(e, !end_exchange(e, &begin, &from, sizeof(from)));
+	for (int k = 0; k < PACED_SLOTS && e->rank; k++) {
+		WANT(e, came[k] - from >= paced_time(k + 1) - EARLY);
+		late |= came[k] - from > paced_time(k + 1) + LATE;
+	}
+	settle(e, stream);
+	WANT(e, !end_exchange(e, &late, &theirs, sizeof(late)));
+	return !late && !theirs;
+}
+
+/* A captured put, and the answer to it, take both ways of the link each time. */
+static void paced_replays(struct end *e, void *stream)
+{
+	struct replayed r = { .e = e };
+	void *graph = NULL;
+
+	r.put = paced_put(e, e->rank ? 0 : 1, e->rank ? 4 : 3, 1);
+	r.wait = (struct cairn_stream_wait){
+		.value = 1, .slot = e->rank ? 3 : 4, .timeout_ms = e->plan->wait_ms,
+	};
+	r.put.now = r.wait.now = (const void *)e->buf;
+	for (uint64_t i = 1; i <= 3 && !e->failures; i++) {
+		const struct cairn_stream_now now = { .number = 10 * i, .rows = 1 };
+		double begin;
+
+		end_write(e, 0, &now, sizeof(now));
+		if (!e->rank)
+			end_fill(e, PACED_AT, PACED_BYTES, i);
+		else
+			end_set(e, e->bytes, 0xee, HALF);
+		NEED(e, !end_barrier(e));
+		begin = end_now();
+		WANT(e, !replay(&r, stream, &graph));
+		settle(e, stream);
+		if (e->rank)
+			WANT(e, end_check(e, e->bytes + PACED_AT, PACED_BYTES, i));
+		else
+			WANT(e, end_now() - begin >= paced_time(1) + END_PACE_S - EARLY);
+		NEED(e, !end_barrier(e));
+	}
+#ifdef CONFIG_CUDA
+	if (graph)
+		cudaGraphExecDestroy(graph);
+#endif
+}
+
+/* A wait for a signal that has come, but is not due in time, ends as one whose signal does not come. */
+static void paced_time_out(struct end *e, void *stream)
+{
+	const struct cairn_stream_put p = paced_put(e, 4, 5, 1);
+	double begin = end_now(), from;
+	int ret = 0;
+
+	if (!e->rank)
+		WANT(e, !e->table->stream_put(e->c[0], &p, stream));
+	else
+		ret = await_slot(e, 5, 1, 5, stream);
+	settle(e, stream);
+	WANT(e, !end_exchange(e, &begin, &from, sizeof(from)));
+	WANT(e, !ret || ret == -ETIMEDOUT);
+	/* it is not an error if this end was kept from running for so long */
+	if (e->rank && end_now() - from < paced_time(4) - EARLY)
+		WANT(e, e->table->stream_error(e->c[0]) == -ETIMEDOUT);
+}
+
+/* Signals show when a slower link would have delivered them: not earlier, and not later. */
+static void stream_paced(struct end *e)
+{
+	struct cairn_device_channel d;
+	void *stream;
+	int in_time[2] = { 0 };
+
+	if (!begin(e, HALF, &stream))
+		return;
+	if (!transport_is_paced(&e->c[0]->link.pace) && strcmp(e->t->ops->name, "tcp")) {
+		end_skip(e, "this back end has no pace");
+		end_stream(e, stream);
+		return;
+	}
+	/* a machine that is busy with other things may be late */
+	for (uint64_t i = 1; i <= 12 && !(in_time[0] && in_time[1]) && !e->failures; i++)
+		in_time[i % 2] |= paced_round(e, i, stream);
+	WANT(e, in_time[0] && in_time[1]);
+	paced_replays(e, stream);
+	if (e->c[0]->link.clock) {
+		WANT(e, e->table->channel_device(e->c[0], &d) == -EOPNOTSUPP);
+		WANT_ERROR(e, "a pace");
+		printf("# rank %d: the shortest read of the host's time took %llu ns\n", e->rank,
+		       (unsigned long long)e->c[0]->link.clock_error_ns);
+	}
+	WANT(e, !e->table->stream_error(e->c[0]));
+	NEED(e, !end_barrier(e));
+	end_start_again(e);		/* nothing of before is due, and the link is idle */
+	if (!e->failures)
+		paced_round(e, 1, stream);
+	paced_time_out(e, stream);
+	end_stream(e, stream);
+	NEED(e, !end_barrier(e));
+}
+
 const struct end_case transport_stream_cases[] = {
 	{ "stream_rows", stream_rows }, { "stream_chain", stream_chain },
 	{ "stream_replays", stream_replays }, { "stream_locks", stream_locks },
-	{ "stream_time_out", stream_time_out }, { "stream_stops", stream_stops }, { NULL, NULL },
+	{ "stream_time_out", stream_time_out }, { "stream_stops", stream_stops },
+	{ END_PACED, stream_paced }, { NULL, NULL },
 };

@@ -373,6 +373,18 @@ static int verdict(const struct end *e, int failures, int skipped)
 	return failures ? 1 : skipped ? 77 : 0;
 }
 
+/* Sets the pace for its case, before any thread of the case runs; removes it afterwards. */
+static void set_pace(const char *name, int on)
+{
+	static const char *const variables[] = { "CAIRN_TCP_PACE", "CAIRN_NVLINK_PACE" };
+
+	for (int i = 0; i < 2 && !strcmp(name, END_PACED); i++)
+		if (on)
+			setenv(variables[i], END_PACE, 1);
+		else
+			unsetenv(variables[i]);
+}
+
 static int run_both(const struct plan *plan, const char *name)
 {
 	struct end ends[2];
@@ -383,10 +395,12 @@ static int run_both(const struct plan *plan, const char *name)
 		return 1;
 	prepare(&ends[0], plan, name, 0, fds[0]);
 	prepare(&ends[1], plan, name, 1, fds[1]);
+	set_pace(name, 1);
 	if (pthread_create(&thread, NULL, run_end, &ends[1]))
 		return 1;
 	run_end(&ends[0]);
 	pthread_join(thread, NULL);
+	set_pace(name, 0);
 	close(fds[0]);
 	close(fds[1]);
 	return verdict(&ends[0], ends[0].failures + ends[1].failures, ends[0].skipped);
@@ -397,6 +411,7 @@ static int run_one(const struct plan *plan, const char *name, int rank, int sock
 	struct end e;
 
 	prepare(&e, plan, name, rank, sock);
+	set_pace(name, 1);
 	run_end(&e);
 	return verdict(&e, e.failures, e.skipped);
 }

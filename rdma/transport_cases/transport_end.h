@@ -19,6 +19,12 @@
 #define WAIT_MS		10000	/* ample: whatever should arrive does so much earlier */
 #define GUARD		64	/* bytes on each side of a payload that must not change */
 
+/* The link of the case stream_paced, for back ends that have a pace (transport_pace.h). */
+#define END_PACED	"stream_paced"
+#define END_PACE	"20000:10"
+#define END_PACE_S	0.02		/* latency, s */
+#define END_PACE_SPEED	1e7		/* bytes per s */
+
 struct plan {
 	const struct cairn_transport_table *table;
 	const char *device, *faults;

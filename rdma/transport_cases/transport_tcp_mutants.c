@@ -3,7 +3,7 @@
 enum {
 	DEFECT_none, DEFECT_token, DEFECT_key, DEFECT_bounds, DEFECT_order, DEFECT_signal_first,
 	DEFECT_early_done,
-	DEFECT_old_token, DEFECT_late_bytes, DEFECT_swap,
+	DEFECT_old_token, DEFECT_late_bytes, DEFECT_swap, DEFECT_pace, DEFECT_own_link,
 };
 static int defect;
 
@@ -23,11 +23,14 @@ static int defect;
 #define tcp_frames		mutant_frames
 #define tcp_acks		mutant_acks
 #define tcp_acknowledge		mutant_acknowledge
+#define tcp_pace_keep		mutant_pace_keep
+#define tcp_pace_show		mutant_pace_show
 #define cairn_transport_tcp	mutant_transport_tcp
 extern const struct cairn_transport_table mutant_transport_tcp;
 #include "rdma/transport/transport_tcp.c"
 #include "rdma/transport/transport_tcp_move.c"
 #include "rdma/transport/transport_tcp_net.c"
+#include "rdma/transport/transport_tcp_pace.c"
 
 #include "rdma/transport_cases/transport_end.h"
 
@@ -46,6 +49,8 @@ const struct cairn_transport_table *transport_tcp_mutant(int i, const char **wha
 		{ "early_done", "a sent put counts as visible", "flush_is_done", DEFECT_early_done },
 		{ "old_token", "a reset keeps the token", "old_address", DEFECT_old_token },
 		{ "late_bytes", "a reset keeps the peer's connection", "late_bytes", DEFECT_late_bytes },
+		{ "pace", "a paced signal shows at once", END_PACED, DEFECT_pace },
+		{ "own_link", "paced puts do not follow each other", END_PACED, DEFECT_own_link },
 	};
 	static struct cairn_transport_table table;
 

@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * transport_pace - a slower link than the one at hand: when it would have delivered a signal
+ *
+ * Back ends that have a pace read it from the environment: CAIRN_TCP_PACE, CAIRN_NVLINK_PACE =
+ * LATENCY_US:MBYTES_PER_S. Payloads come as always, but a signal shows only when it is due. Each direction of
+ * a channel is a link of its own: its puts follow each other in the order in which their payloads have come,
+ * each takes bytes / speed, and its signal is due one latency later. The sender is not held, as a card would
+ * work beside it.
+ *
+ * For puts and waits of kernels (nvlink), the sender keeps the link in its own memory. Before a signal it
+ * leaves at the peer when this signal is due; there, a slot has room for the last TRANSPORT_DUES of them. A
+ * wait that finds its value then waits until the first signal is due that would end it. If more than
+ * TRANSPORT_DUES signals of a slot are on their way, it may wait for a later one. Times are the host's
+ * (transport_clock.h).
+ */
+#ifndef CAIRN_TRANSPORT_PACE_H
+#define CAIRN_TRANSPORT_PACE_H
+
+#include "rdma/transport/transport.h"
+
+#ifdef __CUDACC__
+#define PACE_FN static __host__ __device__ __forceinline__
+#else
+#define PACE_FN static inline
+#endif
+
+struct transport_pace {
+	uint64_t latency_ns;
+	double ns_per_byte;		/* 0: there is no pace */
+};
+
+#define TRANSPORT_DUES	8
+
+/* An end of a paced link, for kernels of its GPU. */
+struct transport_link {
+	struct transport_pace pace;
+	const uint64_t *clock;		/* what the GPU's timer lacks to the host's time; NULL: no pace */
+	uint64_t clock_error_ns;
+	uint64_t *carried;		/* time at which the link has carried all puts of this end */
+	uint64_t *puts;			/* [num_slots], paced puts of this end to a slot */
+	/* [num_slots][TRANSPORT_DUES], in this end's memory and in the peer's: a signal's value, and in place
+	 * of its word the time at which it is due; 0: none */
+	struct cairn_signal *mine, *theirs;
+};
+
+PACE_FN int transport_is_paced(const struct transport_pace *p)
+{
+	return p->ns_per_byte > 0;
+}
+
+/*
+ * Returns the time at which the link has carried a put whose payload has come `now`; before: that time of the
+ * put before.
+ */
+PACE_FN uint64_t transport_pace_carried(const struct transport_pace *p, uint64_t before, uint64_t now,
+					uint64_t bytes)
+{
+	return (before > now ? before : now) + (uint64_t)((double)bytes * p->ns_per_byte);
+}
+
+/*
+ * Returns when a wait for `value` ends whose slot has this value or a later one. 0: at once, because none of
+ * these signals came over the paced link.
+ */
+PACE_FN uint64_t transport_pace_due(const struct cairn_signal dues[TRANSPORT_DUES], uint64_t value)
+{
+	uint64_t due = 0;
+
+	for (int i = 0; i < TRANSPORT_DUES; i++)
+		if (dues[i].word && (int64_t)(dues[i].value - value) >= 0 && (!due || dues[i].word < due))
+			due = dues[i].word;
+	return due;
+}
+
+/*
+ * Returns the value that a slot shows now. value: what it has; shown: what it has shown before. A signal that
+ * was not paced shows at once.
+ */
+PACE_FN uint64_t transport_pace_shown(const struct cairn_signal dues[TRANSPORT_DUES], uint64_t value,
+				      uint64_t shown, uint64_t now)
+{
+	int is_paced = 0;
+
+	for (int i = 0; i < TRANSPORT_DUES; i++) {
+		if (!dues[i].word || (int64_t)(value - dues[i].value) < 0)
+			continue;
+		is_paced |= dues[i].value == value;
+		if (dues[i].word <= now && (int64_t)(dues[i].value - shown) > 0)
+			shown = dues[i].value;
+	}
+	return is_paced ? shown : value;
+}
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Reads the pace that a variable of the environment gives; without the variable there is none. */
+int transport_pace_read(const char *variable, struct transport_pace *p);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
