@@ -17,8 +17,17 @@
  *	Two lanes of 128 requests each, as graphs; as in an engine, a lane begins its next pass when its last
  *	one has ended. Beside them: one lane of 128 requests, one of 256, and a whole engine's passes of 128
  *	requests on one GPU. Tokens per second of the host's clock.
+ *
+ *   disagg: lanes_cuda_paced_1, _2, _3
+ *	One, two and three lanes of 128 requests each, as above, over NVLink and over a paced link of 400
+ *	Gbit/s (CAIRN_NVLINK_PACE): there, a result, keys or queries show when a card would have brought them.
+ *	Each row is what a number of lanes takes in turn over one and the other, medians of some runs:
+ *	free_us and paced_us, the time in which each lane makes a pass. t_n_us is the mean of what the paced
+ *	link takes for the queries and for the result of a layer of one lane, each alone on it. The hidden
+ *	share is 1 - (paced - free) / (2 t_n layers), see serving/remote/NOTES.md.
  */
 #include <errno.h>
+#include <stdlib.h>
 
 #include "conformance/harness.h"
 #include "rdma/transport/transport.h"
@@ -29,6 +38,12 @@
 #include "serving/slices/sliced_bench_test.h"
 
 enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANE_BATCH = 128, LANES_PASSES = 20, WARM = 3 };
+enum { PACED_LANES = 3, PACED_PASSES = 40, PACED_RUNS = 5 };
+
+#define PACE_US		5
+#define PACE_MB		50000	/* per second: 400 Gbit/s */
+#define TEXT(x)		#x
+#define PACE(us, mb)	TEXT(us) ":" TEXT(mb)
 
 struct side {
 	struct bench x;
@@ -39,7 +54,7 @@ struct side {
 	int num_passes;
 };
 
-static struct side sides[2];
+static struct side sides[PACED_LANES];
 
 static struct cairn_remote_pass pass_of(const struct bench *x)
 {
@@ -206,11 +221,11 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 	return ret;
 }
 
-/* Sets *rate to the tokens per second of so many lanes of `batch` requests each. */
+/* Sets *rate to the tokens per second of so many lanes of `batch` requests, `passes` of each. */
 static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl, struct cairn_model *m,
-			 int32_t lanes, int32_t batch, double *rate)
+			 int32_t lanes, int32_t batch, int32_t passes, double *rate)
 {
-	const int32_t warm = WARM * lanes, num = LANES_PASSES * lanes;
+	const int32_t warm = WARM * lanes, num = passes * lanes;
 	const struct cairn_remote_limits limits = limits_of(batch, lanes);
 	struct cairn_attn_remote *r = NULL;
 	int64_t begin = 0;
@@ -299,9 +314,9 @@ void cairn_measure_lanes_cuda(struct cairn_test *t)
 	if (!begin(t, &impl, &m, &lead))
 		return;
 	if (EXPECT(t, !measure_whole(&impl, m, LANE_BATCH, &whole) &&
-		   !measure_lanes(lead, &impl, m, 1, LANE_BATCH, &one) &&
-		   !measure_lanes(lead, &impl, m, 1, 2 * LANE_BATCH, &all) &&
-		   !measure_lanes(lead, &impl, m, 2, LANE_BATCH, &two)))
+		   !measure_lanes(lead, &impl, m, 1, LANE_BATCH, LANES_PASSES, &one) &&
+		   !measure_lanes(lead, &impl, m, 1, 2 * LANE_BATCH, LANES_PASSES, &all) &&
+		   !measure_lanes(lead, &impl, m, 2, LANE_BATCH, LANES_PASSES, &two)))
 		cairn_row(t, "lanes_cuda", "cuda", "\"link\":\"nvlink\",\"requests_a_lane\":%d,\"keys\":%d,"
 			  "\"one_lane\":%.0f,\"one_lane_of_all\":%.0f,\"two_lanes\":%.0f,\"whole\":%.0f,"
 			  "\"two_over_one\":%.2f,\"two_over_one_of_all\":%.2f,\"over_two_engines\":%.2f",
@@ -310,6 +325,81 @@ void cairn_measure_lanes_cuda(struct cairn_test *t)
 	else
 		cairn_note(t, "%s", cairn_last_error());
 	cairn_lead_destroy(lead);
+	cairn_model_free(m);
+}
+
+/* Returns the mean of what the paced link takes for the queries and for the result of a layer, in us. */
+static double paced_us(const struct cairn_model *m)
+{
+	const double rows = (double)LANE_BATCH * m->config.num_attention_heads;
+	const double q = rows * m->config.head_dim * 2, result = q + rows * sizeof(float);
+
+	return PACE_US + (q + result) / 2 / PACE_MB;
+}
+
+static int by_time(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+/*
+ * Sets us[] to the times in which each of so many lanes makes a pass, over NVLink and over the paced link: in
+ * turn, so that a GPU that becomes slower changes both. Both ends open their transports in each run. A lead
+ * starts its worker in its first run, with the environment of that time; ends of different paces do not
+ * connect.
+ */
+static int measure_paced(struct cairn_lead *const leads[2], const struct cairn_impl *impl,
+			 struct cairn_model *m, int32_t lanes, double us[2])
+{
+	double all[2][PACED_RUNS] = { { 0 } }, rate;
+	int ret = 0;
+
+	for (int i = 0; i < 2 * PACED_RUNS && !ret; i++) {
+		if (i % 2)
+			setenv("CAIRN_NVLINK_PACE", PACE(PACE_US, PACE_MB), 1);
+		ret = measure_lanes(leads[i % 2], impl, m, lanes, LANE_BATCH, PACED_PASSES, &rate);
+		unsetenv("CAIRN_NVLINK_PACE");
+		all[i % 2][i / 2] = 1e6 * lanes * LANE_BATCH / rate;
+	}
+	for (int i = 0; i < 2; i++) {
+		qsort(all[i], PACED_RUNS, sizeof(all[i][0]), by_time);
+		us[i] = all[i][PACED_RUNS / 2];
+	}
+	return ret;
+}
+
+void cairn_measure_lanes_paced(struct cairn_test *t)
+{
+	struct cairn_impl impl;
+	struct cairn_model *m;
+	struct cairn_lead *leads[2] = { NULL, NULL };
+	double us[2];
+	int ret = 0;
+
+	if (!begin(t, &impl, &m, &leads[0]))
+		return;
+	leads[1] = open_lead(t);
+	for (int32_t lanes = 1; lanes <= PACED_LANES && leads[1] && !ret; lanes++) {
+		const double t_n = paced_us(m), all = 2 * t_n * m->config.num_hidden_layers;
+		char name[32];
+
+		ret = measure_paced(leads, &impl, m, lanes, us);
+		if (!EXPECT(t, ret == 0)) {
+			cairn_note(t, "%s", cairn_last_error());
+			break;
+		}
+		snprintf(name, sizeof(name), "lanes_cuda_paced_%d", lanes);
+		cairn_row(t, name, "cuda", "\"link\":\"paced\",\"latency_us\":%d,\"mb_per_s\":%d,"
+			  "\"lanes\":%d,\"requests_a_lane\":%d,\"keys\":%d,\"t_n_us\":%.2f,"
+			  "\"free_us\":%.1f,\"paced_us\":%.1f,\"free_tokens_per_s\":%.0f,"
+			  "\"paced_tokens_per_s\":%.0f,\"hidden_pct\":%.1f", PACE_US, PACE_MB, lanes,
+			  LANE_BATCH, KEYS, t_n, us[0], us[1], 1e6 * lanes * LANE_BATCH / us[0],
+			  1e6 * lanes * LANE_BATCH / us[1], 100 * (1 - (us[1] - us[0]) / all));
+	}
+	cairn_lead_destroy(leads[1]);
+	cairn_lead_destroy(leads[0]);
 	cairn_model_free(m);
 }
 

@@ -225,7 +225,7 @@ out:
 
 static const struct cairn_unit measures[] = {
 	{ "lanes_cpu_paced", lanes_cpu_paced }, { "journal_cpu", journal_cpu },
-	{ "lanes_cuda", cairn_measure_lanes_cuda },
+	{ "lanes_cuda", cairn_measure_lanes_cuda }, { "lanes_cuda_paced", cairn_measure_lanes_paced },
 };
 
 const struct cairn_family cairn_disagg_family = {
