@@ -264,7 +264,8 @@ def simulated(page, rows):
 
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
-    if not layers and not lanes:
+    paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
+    if not layers and not lanes and not paced:
         return
     page.sub("Attention on another GPU")
     if layers:
@@ -298,6 +299,25 @@ def attention_workers(page, rows):
                     f"{r.need('over_two_engines'):.2f}×",
                 ]
                 for r in lanes
+            ],
+        )
+    if paced:
+        page.table(
+            "A step of all lanes over NVLink, and over a link that shows each signal when a slower one would have brought it:"
+            " the share of the slower link's time that lanes hide (must: 70% with two lanes, 85% with three, at 400 Gbit/s).",
+            [">lanes", ">requests of each", ">MB/s", ">latency, µs", ">one way, µs", ">NVLink, µs", ">paced, µs", ">hidden"],
+            [
+                [
+                    f"{r.need('lanes'):.0f}",
+                    f"{r.need('requests_a_lane'):.0f}",
+                    f"{r.need('mb_per_s'):,.0f}",
+                    f"{r.need('latency_us'):g}",
+                    f"{r.need('t_n_us'):.1f}",
+                    f"{r.need('free_us'):,.0f}",
+                    f"{r.need('paced_us'):,.0f}",
+                    f"{r.need('hidden_pct'):.0f}%",
+                ]
+                for r in sorted(paced, key=lambda r: r.need("lanes"))
             ],
         )
 

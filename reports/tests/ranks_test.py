@@ -103,6 +103,8 @@ class Section(TestCase):
             raw("disagg_layer", "llama3_8b_b64_kv1024", link="nvlink", whole_us=8200, local_us=9900, remote_us=9000, added_to_whole_layer_us=25),
             raw("disagg", "lanes_cuda", link="nvlink", one_lane=14000, one_lane_of_all=15000, two_lanes=13300, two_over_one=0.95,
                 over_two_engines=0.45),
+            raw("disagg", "lanes_cuda_paced_3", link="paced", lanes=3, requests_a_lane=128, mb_per_s=50000, latency_us=5, t_n_us=26.1,
+                free_us=16000, paced_us=16217, hidden_pct=87),
         ])  # fmt: skip
         self.check_html(text)
         for part in (
@@ -116,6 +118,7 @@ class Section(TestCase):
             "85%",  # the pipeline
             "1.50×",  # latents
             "-10.0%", "+25.0", "0.95×", "0.45×",
+            "50,000", "16,217", "87%",  # lanes over a paced link
         ):  # fmt: skip
             self.has(text, part)
         self.assertNotIn("Other operations", text)
