@@ -95,10 +95,11 @@ ATTN_FIXED int32_t attn_decode_keys(int32_t head_dim, int32_t kv_fp8)
 }
 
 /*
- * The widths of a decode CTA: one warp, or as many as have rings that fill a quarter of an SM's shared memory,
- * half of it, or all. Wide CTAs win with few tasks, because the hardware fills one SM before it uses the next.
- * Narrow ones win with many: their prologues and epilogues overlap, they have fewer states to merge, and their
- * last round of tiles leaves fewer warps idle. With one warp a task, there is nothing to merge.
+ * The widths of a decode CTA: one warp, or as many as have rings that fill a quarter of an SM's shared
+ * memory, half of it, or all. Wide CTAs win with few tasks, because the hardware fills one SM before it uses
+ * the next. Narrow ones win with many: their prologues and epilogues overlap, they have fewer states to
+ * merge, and their last round of tiles leaves fewer warps idle. With one warp a task, there is nothing to
+ * merge.
  */
 enum { ATTN_ONE, ATTN_QUARTER, ATTN_HALF, ATTN_WHOLE, ATTN_WIDTHS };
 
@@ -137,7 +138,7 @@ ATTN_FN double attn_decode_wave(int32_t head_dim, int32_t kv_fp8, int32_t warps,
 				int64_t ctas, int32_t sharing)
 {
 	const double sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104;
-	const double warp = !kv_fp8 ? 34.5 : warps > 1 ? 58.5 : 40;	/* alone, it waits for no other warp */
+	const double warp = !kv_fp8 ? 34.5 : warps > 1 ? 58.5 : 40;	/* one waits for no other */
 	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
 	double walk = attn_both(warp * tile * attn_div_up(tiles, warps), sm * tile * tiles * sharing);
 

@@ -138,10 +138,10 @@ static void page_shift(struct cairn_test *t)
 
 /*
  * An H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(), of half an SM and of a whole one. The
- * row of a quarter is twice that of half an SM; 13 CTAs of one warp fit an SM.
+ * row of a quarter is twice that of half an SM; 12 CTAs of one warp fit an SM.
  */
 static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
-	{ 0, 1716 },
+	{ 0, 1584 },
 	{ 0, 528, 528, 474, 496, 470, 468, 448, 480, 414, 420, 352, 384, 364, 392, 420, 448 },
 	{ 0, 264, 264, 237, 248, 235, 234, 224, 240, 207, 210, 176, 192, 182, 196, 210, 224 },
 	{ 0, 132, 132, 117, 120, 110, 102, 105, 120, 81, 70, 77, 84, 91, 98, 105, 112 },
@@ -149,7 +149,9 @@ static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
 
 static void split_fits_the_device(struct cairn_test *t)
 {
-	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0, 1716 }, { 0, 528 }, { 0, 264 }, { 0, 132 } };
+	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
+		{ 0, 1584 }, { 0, 528 }, { 0, 264 }, { 0, 132 },
+	};
 	const int32_t none[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = { { 0 } };
 
 	EXPECT(t, attn_decode_split(8, 16384, 128, 0, bare).cluster_size == 1);

@@ -570,7 +570,8 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
 	set_width(&l, &decoder, split.width);
-	l.cluster = split.cluster_size > 1 ? split.cluster_size : 0;	/* clusters of one start more slowly */
+	/* without clusters, CTAs start sooner than in clusters of one */
+	l.cluster = split.cluster_size > 1 ? split.cluster_size : 0;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */
 	l.stream = stream;
 	/*
