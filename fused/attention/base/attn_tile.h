@@ -159,7 +159,7 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 	int32_t sms = resident[ATTN_WHOLE][1];
 	int32_t num_tiles = attn_div_up(max_kv_len, attn_decode_keys(head_dim, kv_fp8));
 	struct attn_split best = { 1, ATTN_HALF };
-	double least = HUGE_VAL;
+	double least = -1;		/* none yet; NVRTC has no HUGE_VAL */
 
 	for (int32_t width = 0; width < ATTN_WIDTHS; width++) {
 		int32_t warps = attn_decode_warps(head_dim, kv_fp8, width);
@@ -179,7 +179,7 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 			if (rest)
 				time += attn_decode_wave(head_dim, kv_fp8, warps, tiles, each, rest,
 							 (int32_t)((rest * sharing + room - 1) / room));
-			if (time < least) {
+			if (least < 0 || time < least) {
 				least = time;
 				best.cluster_size = c;
 				best.width = width;
