@@ -37,7 +37,7 @@
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. There is one cp.async group
  * for each tile, and empty groups follow the last tile, so waiting for all but stages - 2 groups always waits
  * for tile n.
- * Registers: 112, 165, 253 for head_dim 64, 128, 256 (O 128 and Q 64 of the 253), 123, 168, 254 with 8-bit
+ * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 123, 168, 254 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
  * KiB in flight on each SM; these rings hold up to 128. Keys of 8 bits (attn_paged_8bit.cuh) have half the
@@ -105,6 +105,11 @@ ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, co
 	}
 }
 
+/* The keys that each of a lane's two rows sees: first .. first + span - 1. */
+struct seen {
+	int32_t first[2], span[2];
+};
+
 /* Starts the copy of a tile of keys: lane i passes the slot of key i, or ~0. */
 template <int head_dim, bool fp8>
 ATTN_DEV void gather(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_k,
@@ -150,6 +155,21 @@ ATTN_DEV void pv_tile(float (*o)[4], const uint32_t p[4], uint32_t s_v)
 	}
 }
 
+/* Masks the keys of the tile that begins at `key` that rows do not see. */
+template <int tiles> ATTN_DEV void mask_tile(float (*s)[4], const struct seen &see, int key)
+{
+#pragma unroll
+	for (int t = 0; t < tiles; t++) {
+#pragma unroll
+		for (int i = 0; i < 4; i++) {
+			uint32_t nth = key + t * 8 + threadIdx.x % 4 * 2 + (i & 1) - see.first[i >> 1];
+
+			if (nth >= (uint32_t)see.span[i >> 1])
+				s[t][i] = -CUDART_INF_F;
+		}
+	}
+}
+
 /* Returns whether every row certainly sees all keys of a tile that ends at `end`. */
 ATTN_DEV bool all_see(const struct cairn_attn_paged_args &a, const struct attn_request &r, int end)
 {
@@ -157,11 +177,12 @@ ATTN_DEV bool all_see(const struct cairn_attn_paged_args &a, const struct attn_r
 }
 
 /*
- * Masks the keys of a tile that rows do not see. Few tiles need it, so what a row sees is computed here and
- * takes no registers elsewhere; the asm keeps the compiler from moving that out of the loop.
+ * Does the same for 8-bit keys, in the few tiles of which rows do not see all: what a row sees is computed
+ * here and takes no registers elsewhere. The asm keeps the compiler from moving that out of the loop. A warp
+ * with few tiles of 16-bit keys would lose 1% of a call by this, and one with many would gain nothing.
  */
 template <int tiles>
-ATTN_DEV void mask_tile(float (*s)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
+ATTN_DEV void mask_late(float (*s)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			int row0, int key)
 {
 	int lane = threadIdx.x % 32;
@@ -185,8 +206,8 @@ ATTN_DEV void mask_tile(float (*s)[4], const struct cairn_attn_paged_args &a, co
 /* S = Q K^T, capped if cap is not 0, masked; then O += P V, for the tile of keys that begins at `key`. */
 template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], const struct cairn_attn_paged_args &a,
-			  const struct attn_request &r, uint32_t (*q)[4], uint32_t s_tiles, int row0, int key,
-			  float scale_log2, float cap, bool q_is_f16)
+			  const struct attn_request &r, const struct seen &see, uint32_t (*q)[4],
+			  uint32_t s_tiles, int row0, int key, float scale_log2, float cap, bool q_is_f16)
 {
 	constexpr bool placed = fp8 && attn_places_codes<dtype, head_dim>();
 	/*
@@ -217,8 +238,10 @@ ATTN_DEV void attend_tile(float (*o)[4], float m[2], float l[2], const struct ca
 		for (int i = 0; i < 4 * tiles; i++)
 			logits[i / 4][i % 4] = attn_cap(logits[i / 4][i % 4], cap);
 	}
-	if (!all_see(a, r, key + keys))
-		mask_tile<tiles>(logits, a, r, row0, key);
+	if (!fp8)
+		mask_tile<tiles>(logits, see, key);
+	else if (!all_see(a, r, key + keys))
+		mask_late<tiles>(logits, a, r, row0, key);
 	attn_softmax<tiles, raise>(logits, m, l, keep, scale_log2);
 	attn_rescale<head_dim>(o, keep);
 #pragma unroll
@@ -362,6 +385,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	uint32_t q[head_dim / 16][4], slots[stages], slot;
 	int32_t rows, begin, end, num_tiles, first, last;
 	struct attn_request r;
+	struct seen see;
 	bool q_is_f16 = false;
 
 	/* The preceding kernel may still write these; brought to the L2 early, they are looked up faster. */
@@ -410,6 +434,13 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	}
 	scale_log2 = attn_logit_scale(a, scales.k) * ATTN_LOG2E;
 	cap = attn_cap_factor(a, scales.k);
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + lane / 4 + half * 8;
+
+		see.first[half] = attn_row_first(a, r, row);
+		see.span[half] = max(0, attn_row_sees(a, r, row) - see.first[half]);
+	}
 	for (int tile = first, n = 0; tile < last; tile += warps) {
 		int next = tile + (stages - 1) * warps;
 		int refill = n == 0 ? stages - 1 : n - 1;	/* the stage that the previous tile freed */
@@ -422,7 +453,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 		next += warps;
 		slot = attn_slot(a, r, page_shift, begin + next * keys + lane,
 				 next < last && lane < keys ? end : 0);
-		attend_tile<dtype, head_dim, fp8>(o, m, l, a, r, q, s_warp + n * stage, row0,
+		attend_tile<dtype, head_dim, fp8>(o, m, l, a, r, see, q, s_warp + n * stage, row0,
 						  begin + tile * keys, scale_log2, cap, q_is_f16);
 		n = n == stages - 1 ? 0 : n + 1;
 	}
