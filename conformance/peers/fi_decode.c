@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "conformance/peers/fi_decode.h"
 
-#include <cuda_runtime_api.h>
 #include <stdio.h>
 
 #include "conformance/peers/fi_module.h"
@@ -9,7 +8,7 @@
 #include "conformance/peers/fi_value.h"
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"
-#include "primitives/base/launch.h"
+#include "primitives/base/error.h"
 
 #define TENSOR_LEAST	4	/* the least group on the tensor cores */
 #define TENSOR_MOST	16	/* rows of the compiled tile */
@@ -186,22 +185,10 @@ int cairn_attn_decode_fi(const struct cairn_attn_paged_args *args, void *stream)
 	if (!a.kv.batch || !a.nnz_qo)
 		return 0;
 	CAIRN_TRY(supported(&a));
-	c.key.kind = on_tensor_cores(a.dtype, a.num_qo_heads / a.num_kv_heads) ? FI_TENSOR : FI_DECODE;
+	CAIRN_TRY(cairn_fi_take_paged(&c, &a, on_tensor_cores(a.dtype, a.num_qo_heads / a.num_kv_heads) ?
+				      FI_TENSOR : FI_DECODE));
 	c.key.dtype = a.dtype;
-	c.key.batch = a.kv.batch;
-	c.key.nnz_qo = a.nnz_qo;
-	c.key.nnz_kv = a.kv.num_pages;
-	c.key.max_qo_len = a.max_qo_len;
-	c.key.max_kv_len = a.kv.max_len;
-	c.key.heads = a.num_qo_heads;
-	c.key.kv_heads = a.num_kv_heads;
-	c.key.qk_dim = c.key.v_dim = a.head_dim;
-	c.key.page_size = a.kv.page_size;
-	c.qo_indptr = a.qo_indptr;
-	c.kv_indptr = a.kv.indptr;
-	c.last_page_len = a.kv.last_page_len;
 	CAIRN_TRY(load(&c));
-	CAIRN_CUDA(cudaGetDevice(&c.key.device));
 	cairn_fi_lock();
 	ret = run(&c, &a, stream);
 	cairn_fi_unlock();

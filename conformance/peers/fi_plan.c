@@ -18,6 +18,25 @@ static struct fi_plan plans[MAX_PLANS];
 static void *parts[MAX_DEVICES];
 static uint64_t now;
 
+int cairn_fi_take_paged(struct fi_call *c, const struct cairn_attn_paged_args *a, enum fi_kind kind)
+{
+	CAIRN_CUDA(cudaGetDevice(&c->key.device));
+	c->key.kind = kind;
+	c->key.batch = a->kv.batch;
+	c->key.nnz_qo = a->nnz_qo;
+	c->key.nnz_kv = a->kv.num_pages;
+	c->key.max_qo_len = a->max_qo_len;
+	c->key.max_kv_len = a->kv.max_len;
+	c->key.heads = a->num_qo_heads;
+	c->key.kv_heads = a->num_kv_heads;
+	c->key.qk_dim = c->key.v_dim = a->head_dim;
+	c->key.page_size = a->kv.page_size;
+	c->qo_indptr = a->qo_indptr;
+	c->kv_indptr = a->kv.indptr;
+	c->last_page_len = a->kv.last_page_len;
+	return 0;
+}
+
 void cairn_fi_lock(void)
 {
 	pthread_mutex_lock(&lock);

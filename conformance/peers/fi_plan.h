@@ -11,6 +11,7 @@
 #define CAIRN_FI_PLAN_H
 
 #include "conformance/peers/tvm_ffi.h"
+#include "fused/attention/paged/attn_paged.h"
 
 #define FI_PLAN_BYTES	(8 << 20)	/* size of a plan's index arrays, as in FlashInfer's own wrapper */
 #define FI_PART_BYTES	(128 << 20)	/* size of the partial results, as FlashInfer's documents advise */
@@ -58,6 +59,8 @@ static inline int32_t *fi_num_keys_of(const struct fi_call *c)
 	return c->lengths + 2 * ((size_t)c->key.batch + 1);
 }
 
+/* Sets the key's device, kind and sizes, and the index arrays, of a call of attn_paged. */
+int cairn_fi_take_paged(struct fi_call *c, const struct cairn_attn_paged_args *a, enum fi_kind kind);
 /*
  * Finds the plan of a captured call; makes a new one for any other call. The caller holds the lock from
  * before this until it has called the kernel.
