@@ -3,7 +3,7 @@
  * attn_bsr_mutants - wrong implementations that the cases must catch
  *
  * All mutants share one plain attention, which computes one token and head at a time. A switch selects the
- * defect, one that lists, parts and masks invite. attn_paged_mutants.c has the mutants of a row's numerics.
+ * defect, one that lists, parts and masks invite. attn_paged_defects.h has those of a row's numerics.
  */
 #include <errno.h>
 #include <math.h>

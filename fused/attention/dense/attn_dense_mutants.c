@@ -4,7 +4,7 @@
  *
  * All mutants share one plain attention, which computes one row at a time. A switch selects the defect, one
  * that contiguous keys invite: strides, heads, dimensions that are not multiples of 64, neighbouring
- * requests, tiles. attn_paged_mutants.c has the mutants of the numerics that both share, except those that
+ * requests, tiles. attn_paged_defects.h has those of the numerics that both share, except those that
  * depend on the size of a tile.
  */
 #include <errno.h>
