@@ -14,6 +14,12 @@
 #define ATTN_UNIFORM_16	614, 852, 546, 784, 1022, 716, 954, 648, 886, 580, 818, 512, 750, 988, 682, 920
 #define ATTN_ZIPF_16	692, 4846, 346, 538, 1212, 303, 2423, 404, 606, 323, 969, 1615, 373, 441, 808, 485
 
+#define ATTN_ZIPF_64	ATTN_ZIPF_16, ATTN_ZIPF_16, ATTN_ZIPF_16, ATTN_ZIPF_16
+#define ATTN_1024_3	1024, 1024, 1024
+#define ATTN_1024_4	ATTN_1024_3, 1024
+#define ATTN_1024_8	ATTN_1024_4, ATTN_1024_4
+#define ATTN_1024_16	ATTN_1024_8, ATTN_1024_8
+
 /* decode, mixed, append, prefill; requests with more queries than keys; an empty request between others */
 static const struct {
 	int batch, qo[5], kv[5];

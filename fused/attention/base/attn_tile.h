@@ -189,4 +189,83 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 	return best;
 }
 
+/*
+ * The division of decode work of uneven lengths (attn_paged_uneven.cu): the most CTAs of a team, a power of
+ * two; the width of CTAs; and the most keys of a CTA.
+ */
+struct attn_teams {
+	int32_t most, width, share;
+};
+
+/*
+ * Returns the estimated time, in ns, of a launch whose tasks have teams; `room` CTAs run at once. It takes
+ * little more than the longer of two times: that of a CTA with a whole share, beside another on its SM, and
+ * that of all CTAs, which memory, the SMs and the prologues limit. The constants are those of
+ * attn_decode_wave().
+ */
+ATTN_FN double attn_teams_time(struct attn_teams t, int64_t num_tasks, double mean_kv_len, int32_t head_dim,
+			       int32_t kv_fp8, int32_t room)
+{
+	const double sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104, warp = kv_fp8 ? 58.5 : 34.5;
+	int32_t warps = attn_decode_warps(head_dim, kv_fp8, t.width), sharing = t.width == ATTN_HALF ? 2 : 1;
+	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
+	double keys = mean_kv_len * (double)num_tasks, size = head_dim / 128.0;
+	double start = 2450 + 60 * warps, rounds = attn_div_up(attn_div_up(t.share, tile), warps);
+	/* sizes are rounded up to a power of two */
+	double ctas = (double)num_tasks + 0.7 * keys / t.share;
+	double longest = start + size * attn_both(warp * tile * rounds, sm * t.share * sharing);
+	double all = size * attn_both(memory * keys, sm * keys * sharing / room) + start * ctas / room;
+
+	return 1050 + 180 * t.most + attn_both(longest, all);
+}
+
+/*
+ * Returns whether teams gain: tasks are much longer than their mean, and one of them on a CTA of half an SM
+ * takes more than a third of the time in which memory delivers all keys. Below that, tasks of any length fill
+ * the device.
+ */
+ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t kv_fp8)
+{
+	const double memory = kv_fp8 ? 0.052 : 0.104, cta = kv_fp8 ? 9.8 : 8.6;
+
+	return 2 * mean_kv_len <= max_kv_len &&
+	       3 * cta * max_kv_len > memory * mean_kv_len * (double)num_tasks;
+}
+
+/*
+ * Chooses the division of tasks of uneven lengths. A CTA's share is half as much again as if all CTAs that
+ * run at once had the same number of keys, since most tasks have fewer, and no CTA should have to wait for
+ * another. The result's `most` is 1 if there should be no teams, or if the device grants no clusters.
+ * attn_tile_test.c has batches that were measured.
+ */
+ATTN_FN struct attn_teams attn_decode_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len,
+					    int32_t head_dim, int32_t kv_fp8,
+					    const int32_t resident[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1])
+{
+	struct attn_teams best = { 1, ATTN_HALF, max_kv_len };
+	double least = -1;
+
+	if (!attn_wants_teams(num_tasks, max_kv_len, mean_kv_len, kv_fp8))
+		return best;
+	for (int32_t width = ATTN_HALF; width <= ATTN_WHOLE; width++) {
+		for (int32_t c = 2; c <= ATTN_MAX_CLUSTER; c *= 2) {
+			int32_t room = resident[width][c];
+			struct attn_teams t = { c, width, attn_div_up(max_kv_len, c) };
+			double time, even;
+
+			if (room < c)
+				continue;
+			even = 1.5 * mean_kv_len * (double)num_tasks / room;
+			if (t.share < even)
+				t.share = even < max_kv_len ? (int32_t)even : max_kv_len;
+			time = attn_teams_time(t, num_tasks, mean_kv_len, head_dim, kv_fp8, room);
+			if (least < 0 || time < least) {
+				least = time;
+				best = t;
+			}
+		}
+	}
+	return best;
+}
+
 #endif

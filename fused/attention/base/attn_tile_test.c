@@ -190,6 +190,49 @@ static void split_is_the_fastest_one_known(struct cairn_test *t)
 	}
 }
 
+/* The same for tasks of uneven lengths; most is 1 where the kernel for one length is as fast. */
+static void teams_are_the_fastest_known(struct cairn_test *t)
+{
+	static const struct {
+		int32_t batch, longest, mean, kv_fp8, most, width, least_share, most_share;
+	} known[] = {
+		{ 16, 4846, 1024, 0, 8, ATTN_HALF, 700, 1000 },
+		{ 8, 32768, 4992, 0, 8, ATTN_WHOLE, 4096, 4096 },
+		{ 64, 4846, 1024, 0, 2, ATTN_HALF, 2423, 4000 },
+		{ 256, 4846, 1024, 0, 1, ATTN_HALF, 4846, 4846 },
+		{ 16, 4846, 1024, 1, 8, ATTN_HALF, 700, 1000 },
+		{ 16, 1024, 1024, 0, 1, ATTN_HALF, 1024, 1024 },
+	};
+
+	for (int i = 0; i < (int)ARRAY_SIZE(known); i++) {
+		struct attn_teams s = attn_decode_teams(known[i].batch * 8, known[i].longest, known[i].mean,
+							128, known[i].kv_fp8, h200);
+
+		EXPECT(t, s.most == known[i].most && s.width == known[i].width);
+		EXPECT(t, s.share >= known[i].least_share && s.share <= known[i].most_share);
+	}
+}
+
+static void teams_fit_the_device(struct cairn_test *t)
+{
+	const int32_t bare[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
+		{ 0, 1584 }, { 0, 528 }, { 0, 264 }, { 0, 132 },
+	};
+
+	EXPECT(t, attn_decode_teams(8, 16384, 100, 128, 0, bare).most == 1);
+	EXPECT(t, attn_decode_teams(0, 0, 0, 128, 0, h200).most == 1);
+	for (int i = 0; i < 1000; i++) {
+		int64_t tasks = (int64_t)(cairn_rand(t) % 5000);
+		int32_t kv = (int32_t)(cairn_rand(t) % 100000), dim = 64 << i % 3, fp8 = i / 3 % 2;
+		struct attn_teams s = attn_decode_teams(tasks, kv, (double)(cairn_rand(t) % 1000) / 2000 * kv,
+							dim, fp8, h200);
+
+		EXPECT(t, s.most >= 1 && s.most <= ATTN_MAX_CLUSTER && !(s.most & (s.most - 1)));
+		EXPECT(t, s.width == ATTN_HALF || s.width == ATTN_WHOLE);
+		EXPECT(t, s.share <= kv && (kv == 0 || s.share > 0) && (int64_t)s.share * s.most >= kv);
+	}
+}
+
 /* ---- properties ---- */
 
 #define HEADS	6
@@ -454,6 +497,8 @@ static const struct cairn_unit units[] = {
 	{ "page_shift", page_shift },
 	{ "split_fits_the_device", split_fits_the_device },
 	{ "split_is_the_fastest_one_known", split_is_the_fastest_one_known },
+	{ "teams_are_the_fastest_known", teams_are_the_fastest_known },
+	{ "teams_fit_the_device", teams_fit_the_device },
 	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
 	{ "a_request_alone_in_one_long_page_changes_no_bit",
 	  a_request_alone_in_one_long_page_changes_no_bit },

@@ -32,10 +32,12 @@
  * attn_paged_workspace(); if that is 0, workspace may be NULL. The contents of the index arrays are not
  * checked.
  *
- * nnz_qo, max_qo_len and kv.max_len are upper bounds over the batch. The host reads them to lay out the grid;
- * only the device reads the index arrays, so a captured graph also serves other lengths within the same
- * bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query or no key.
- * With causal, it may have more queries than keys; its first rows then see no key.
+ * nnz_qo, max_qo_len and kv.max_len are upper bounds over the batch, and nnz_kv is one of the sum of kv_len
+ * (0: unknown). With nnz_kv, a batch of a few long requests among many short ones is faster, since the long
+ * ones are cut into more pieces. The host reads the bounds to lay out the grid; only the device reads the
+ * index arrays, so a captured graph also serves other lengths within the same bounds. Rows past
+ * qo_indptr[kv.batch] are neither read nor written. A request may have no query or no key. With causal, it
+ * may have more queries than keys; its first rows then see no key.
  *
  * Plan:        a call with planned 0 leaves in the workspace how it was divided. A call with planned 1 may
  *              use this instead of making its own plan, so that the layers of a model share one. It must have
@@ -62,7 +64,7 @@
  * Tolerance:   derived in attn_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
- *              the grouping of its sums may depend on the three bounds, on kv.batch and on sms.
+ *              the grouping of its sums may depend on the four bounds, on kv.batch and on sms.
  * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
  *              except in tiles that a window covers only in part.
@@ -99,6 +101,7 @@ struct cairn_attn_paged_args {
 	const float *k_scale, *v_scale;
 	int32_t kv_fp8;			/* 1: the pages hold e4m3 */
 	int32_t planned;		/* 1: the workspace holds the plan of these requests */
+	int64_t nnz_kv;			/* keys of all requests together, at most; 0: unknown */
 };
 
 #ifdef __cplusplus

@@ -17,7 +17,9 @@ enum {
 	FAR_OUT = CAUSAL << 8,		/* q and out have more than 2^31 elements, in many rows */
 	FP8 = CAUSAL << 9,		/* e4m3 pages, with the scales that follow */
 	K_SCALE = CAUSAL << 10, V_SCALE = CAUSAL << 11, SCALES = FP8 | K_SCALE | V_SCALE,
+	KEYS_KNOWN = CAUSAL << 12,	/* nnz_kv is the number of keys, not 0 */
 	DECODES = CAUSAL << 6,		/* requests after the first have one query row */
+	KNOWN_BENCH = KEYS_KNOWN | BENCH | DEVICE,
 };
 
 #define FAR_POOL	((1 << 21) + 40)	/* pages */
@@ -374,6 +376,42 @@ static const struct shape windows[] = {
 	{ N("limits_of_8200_keys", 2, 1, 8200, 1, 4, 1, 64), .flags = BOTH, .logits = LIMITS },
 	{ N("limits_fp8_window_128", 1, 66, 2180, 16, 1, 1, 64), .flags = BOTH | FP8, .logits = LIMITS,
 		.window = 128 },
+	/* the number of keys is known: teams of 1 to 16 CTAs, with other features */
+	{ N("teams", 12, 1, 1, 16, 8, 2, 128), .flags = KEYS_KNOWN | BOTH,
+		.kv_lens = LENS(9000, 3, 700, 0, 1500, 4100, 130, 64, 2600, 17, 300, 5000) },
+	{ N("teams_d64_f16_page_1", 6, 1, 1, 1, 9, 3, 64), .flags = KEYS_KNOWN | LSE | F16,
+		.kv_lens = LENS(1, 5200, 90, 800, 0, 2000) },
+	{ N("teams_d256_cap", 4, 1, 1, 16, 5, 1, 256), .flags = KEYS_KNOWN | BOTH, .cap = 3,
+		.kv_lens = LENS(40, 10, 3000, 1200) },
+	{ N("teams_fp8", 5, 1, 1, 16, 8, 2, 128), .flags = KEYS_KNOWN | BOTH | SCALES,
+		.kv_lens = LENS(8200, 3, 600, 2000, 129) },
+	{ N("teams_fp8_f16", 5, 1, 1, 16, 6, 2, 64), .flags = KEYS_KNOWN | LSE | F16 | SCALES,
+		.kv_lens = LENS(31, 3, 3000, 900, 129) },
+	{ N("teams_fp8_d256", 3, 1, 1, 16, 4, 2, 256), .flags = KEYS_KNOWN | BOTH | SCALES,
+		.kv_lens = LENS(31, 2000, 500) },
+	{ N("teams_window", 8, 1, 1, 16, 4, 2, 128), .flags = KEYS_KNOWN | BOTH, .window = 1500,
+		.kv_lens = LENS(5000, 10, 1, 20, 7, 300, 40, 16) },
+	{ N("teams_mixed", 6, 1, 1, 16, 4, 2, 128), .flags = KEYS_KNOWN | BOTH,
+		.qo_lens = LENS(1, 40, 8, 0, 3, 9), .kv_lens = LENS(2000, 300, 70, 900, 700, 1000) },
+	{ N("teams_of_98_with_holes", 98, 1, 130, 16, 4, 2, 64), .flags = KEYS_KNOWN | BOTH,
+		.kv_lens = LENS(ATTN_HOLES_96, 17, 1500) },
+	{ N("teams_last_key_decides", 4, 1, 1, 16, 2, 1, 64), .flags = KEYS_KNOWN | LSE, .logits = EDGES,
+		.kv_lens = LENS(129, 4097, 33, 1025) },
+	{ N("known_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,
+		.kv_lens = LENS(ATTN_ZIPF_16) },
+	{ N("known_one_of_32768_h32_8_b8_bf16", 8, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,
+		.kv_lens = LENS(ATTN_1024_3, 32768, ATTN_1024_4) },
+	{ N("known_one_of_16384_h32_8_b64_bf16", 64, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,
+		.kv_lens = LENS(ATTN_1024_16, ATTN_1024_16, ATTN_1024_16, ATTN_1024_8, ATTN_1024_4,
+				ATTN_1024_3, 16384) },
+	{ N("known_zipf_h32_8_b64_bf16", 64, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,
+		.kv_lens = LENS(ATTN_ZIPF_64) },
+	{ N("known_zipf_h32_8_b256_bf16", 256, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,
+		.kv_lens = LENS(ATTN_ZIPF_64, ATTN_ZIPF_64, ATTN_ZIPF_64, ATTN_ZIPF_64) },
+	{ N("known_zipf_h32_8_b16_fp8", 16, 1, 1024, 16, 32, 8, 128),
+		.flags = KNOWN_BENCH | SCALES, .kv_lens = LENS(ATTN_ZIPF_16) },
+	{ N("known_zipf_h32_8_b64_fp8", 64, 1, 1024, 16, 32, 8, 128),
+		.flags = KNOWN_BENCH | SCALES, .kv_lens = LENS(ATTN_ZIPF_64) },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))

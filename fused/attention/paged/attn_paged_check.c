@@ -26,8 +26,8 @@ int cairn_attn_paged_check_shape(const struct cairn_attn_paged_args *a)
 				   "kv.num_pages: must be >= 0");
 	if (a->kv.page_size < 1 || a->num_qo_heads < 1 || a->num_kv_heads < 1 || a->head_dim < 1)
 		return cairn_error(EINVAL, "attn_paged: kv.page_size, heads, head_dim: must be >= 1");
-	if (a->sms < 0)
-		return cairn_error(EINVAL, "attn_paged: sms: must be >= 0");
+	if (a->sms < 0 || a->nnz_kv < 0)
+		return cairn_error(EINVAL, "attn_paged: sms, nnz_kv: must be >= 0");
 	if (!(a->sm_scale > 0) || isinf(a->sm_scale))
 		return cairn_error(EINVAL, "attn_paged: sm_scale: must be finite and > 0");
 	if (a->window < 0 || !(a->softcap >= 0) || isinf(a->softcap))

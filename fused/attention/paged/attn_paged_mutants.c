@@ -270,8 +270,29 @@ static int attn_paged_lone_key_of_last_request(const struct cairn_attn_paged_arg
 	return 0;
 }
 
+/* The last key of a request that is longer than four times the mean is lost. */
+static int attn_last_key_of_a_team(const struct cairn_attn_paged_args *a, void *stream)
+{
+	struct cairn_attn_paged_args b;
+	int32_t *last;
+	int ret;
+
+	cairn_copy_args(&b, a, sizeof(b));
+	last = malloc(((size_t)a->kv.batch + 1) * sizeof(*last));
+	if (!last)
+		return cairn_error(ENOMEM, "attn_paged: out of memory");
+	for (int32_t i = 0; i < a->kv.batch; i++)
+		last[i] = a->kv.last_page_len[i] - (a->nnz_kv && a->kv.last_page_len[i] > 1 &&
+						    cairn_kv_len(&a->kv, i) > 4 * a->nnz_kv / a->kv.batch);
+	b.kv.last_page_len = last;
+	ret = cairn_attn_paged_ref(&b, stream);
+	free(last);
+	return ret;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	ATTN_DEFECTS(LIST)
+	LIST(last_key_of_a_team, "with nnz_kv, the last key of a long request is lost")
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
 	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")
 	LIST(plan_serves_once, "the counter of work is not set back, so a second call by a plan does nothing")

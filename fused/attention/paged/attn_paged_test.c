@@ -297,6 +297,8 @@ static void setup(struct cairn_op *op)
 	a->window = s.window;
 	a->softcap = s.cap;
 	a->sms = s.sms;
+	for (int b = 0; b < s.batch && s.flags & KEYS_KNOWN; b++)
+		a->nnz_kv += p.kv_len[b];
 	a->kv_fp8 = !!(s.flags & FP8);
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
 	if (s.pair || s.scale > 0)
@@ -410,6 +412,7 @@ static const char *reject(void *args, int i, int *want)
 	case 33: a->kv_fp8 = 0; a->v_scale = (const float *)a->out; return "v_scale_without_fp8";
 	case 34: a->kv_fp8 = 0; a->k_scale = (const float *)a->out; return "k_scale_without_fp8";
 	case 35: a->planned = 2; return "planned_2";
+	case 36: a->nnz_kv = -1; return "nnz_kv_negative";
 	}
 	return NULL;
 }

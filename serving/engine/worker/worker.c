@@ -401,6 +401,7 @@ void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *pa
 		b->max_qo_len = part->num_rows;
 	if (len > b->max_kv_len)
 		b->max_kv_len = len;
+	b->nnz_kv += len;
 	if (part->draw || f->draws_all)
 		put_draw(w, n, b->num_rows - 1, part);
 }

@@ -106,6 +106,7 @@ struct flight {
 
 struct graph {
 	int32_t rows, batch, qo_bound, kv_bound;	/* the shape, together with kind */
+	int64_t keys_bound;
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int fused;			/* decode_step runs it */
 	int trees;

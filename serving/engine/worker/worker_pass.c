@@ -83,6 +83,23 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 	return bound < w->opt.max_context ? bound : w->opt.max_context;
 }
 
+/*
+ * Returns a bound of the number of keys of all requests that holds for many passes: a quarter or a sixteenth
+ * of what kv_bound() admits, or 0 (no bound) if that is little or requests are not much shorter. The pass has
+ * `requests` without those that pad it. Repeatable passes have no bound, because it decides how a request's
+ * keys are divided.
+ */
+static int64_t keys_bound(const struct cairn_worker *w, int64_t requests)
+{
+	const struct cairn_batch *b = &w->batch;
+	const int64_t most = (int64_t)b->batch * b->max_kv_len;
+
+	if (w->opt.repeatable || requests < 2 || b->max_kv_len <= MIN_KV_BOUND ||
+	    b->nnz_kv > requests * b->max_kv_len / 4)
+		return 0;
+	return b->nnz_kv > requests * b->max_kv_len / 16 ? most / 4 : most / 16;
+}
+
 /* Returns how decode_step draws. If logits are treated, its draw is unused and the real one follows it. */
 static struct cairn_draw make_draw(const struct cairn_worker *w)
 {
@@ -193,6 +210,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
+		    g->keys_bound == w->batch.nnz_kv &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
 		    g->pages == (w->batch.pages != NULL) && g->side == worker_sliced_side(w) &&
@@ -205,7 +223,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	drop_graph(w, g);
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
-		.kv_bound = w->batch.max_kv_len, .kind = w->kind,
+		.kv_bound = w->batch.max_kv_len, .keys_bound = w->batch.nnz_kv, .kind = w->kind,
 		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
 		.pages = w->batch.pages != NULL, .side = worker_sliced_side(w),
 	};
@@ -378,6 +396,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
 	struct cairn_draw draw = make_draw(w);
+	const int64_t requests = b->batch;
 	int moved = 0;
 
 	/* each row has a draw, so rows and logits coincide */
@@ -410,6 +429,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 		worker_drop_graphs(w);
 	if (*decode && !w->fused)
 		pad(w);
+	b->nnz_kv = keys_bound(w, requests);
 	w->shares = 0;
 	CAIRN_TRY(!*decode ? worker_context_prepare(w) : !w->fused ? worker_pages_prepare(w) : 0);
 	CAIRN_TRY(worker_pipeline_split(w, *decode));

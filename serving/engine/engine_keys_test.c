@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * engine_keys_test - the engine's bound of all keys of a pass holds, and is given where it helps attn_paged
+ */
+#include "conformance/harness.h"
+#include "serving/engine/engine_test.h"
+
+enum { REQUESTS = 8, LONG = 400, SHORT = 20, NEW = 12 };
+
+/* The calls of attn_paged so far. */
+static struct {
+	int all, bounded, wrong;
+} calls;
+
+static int attn_counted(const struct cairn_attn_paged_args *a, void *stream)
+{
+	int64_t keys = 0;
+
+	for (int32_t i = 0; i < a->kv.batch; i++)
+		keys += cairn_kv_len(&a->kv, i);
+	calls.all++;
+	calls.bounded += a->nnz_kv > 0;
+	calls.wrong += a->nnz_kv && a->nnz_kv < keys;
+	return cairn_attn_paged_cpu(a, stream);
+}
+
+/* Runs requests of which the first `num_long` are long, and counts the calls. */
+static void run(struct cairn_test *t, struct cairn_model *m, int num_long, int repeatable)
+{
+	const struct cairn_engine_options opt = {
+		.max_batch = REQUESTS, .max_context = 512, .max_rows = 128, .repeatable = repeatable,
+	};
+	int32_t prompt[LONG];
+	struct answer a[REQUESTS];
+	struct cairn_engine *e;
+
+	memset(&calls, 0, sizeof(calls));
+	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		return;
+	for (int i = 0; i < LONG; i++)
+		prompt[i] = (int32_t)(cairn_rand(t) % (uint64_t)m->config.vocab_size);
+	for (int i = 0; i < REQUESTS; i++) {
+		const struct golden g = { .tokens = prompt + i };
+		struct cairn_request r = request(&g, i < num_long ? LONG - REQUESTS : SHORT, NEW, &a[i]);
+
+		r.ignore_eos = 1;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0);
+	}
+	EXPECT(t, cairn_engine_run(e) == 0 && calls.all > NEW && calls.wrong == 0);
+	for (int i = 0; i < REQUESTS; i++)
+		EXPECT(t, a[i].num_ids == NEW);
+	cairn_engine_destroy(e);
+}
+
+static void bounds(struct cairn_test *t)
+{
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_table(t, "cpu", &impl) || open_golden(t, &g, "llama3_tiny"))
+		return;
+	impl.attn_paged = attn_counted;
+	impl.decode_step = NULL;
+	if (EXPECT(t, cairn_model_load_as(&m, &impl, g.dir, CAIRN_WEIGHTS_PLAIN, CAIRN_KV_PLAIN, NULL,
+					  NULL) == 0)) {
+		run(t, m, 1, 0);	/* one long request among short ones: its decodes have a bound */
+		EXPECT(t, calls.bounded >= NEW);
+		run(t, m, REQUESTS, 0);
+		EXPECT(t, calls.bounded == 0);
+		run(t, m, 1, 1);	/* a bound would divide a request by the others */
+		EXPECT(t, calls.bounded == 0);
+		cairn_model_free(m);
+	}
+	close_golden(&g);
+}
+
+static const struct cairn_unit units[] = {
+	{ "bounds", bounds },
+};
+
+const struct cairn_family cairn_engine_keys_family = {
+	.stage = "serving", .name = "engine_keys", .units = units, .num_units = ARRAY_SIZE(units),
+};
