@@ -212,16 +212,20 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	CAIRN_TRY(find_residency(&decoder, &residency));
 	if (keys > args->kv.max_len)
 		keys = args->kv.max_len;
-	if (row_tiles == 1 && !limited) {
+	if (row_tiles == 1 && !args->sms) {
 		int ret = launch_uneven(args, max_rows, (int32_t)keys, &decoder, &residency, stream);
 
 		if (ret <= 0)
 			return ret;
 	}
-	for (int c = 1; c <= ATTN_MAX_CLUSTER && limited; c++)
+	for (int c = 1; c <= ATTN_MAX_CLUSTER && args->sms; c++) {
+		/* only clusters of a portable size fit every part of the device */
+		const int32_t most = c <= 8 ? sms / c * c : 0;
+
 		for (int width = 0; width < ATTN_WIDTHS; width++)
-			if (residency.ctas[width][c] > sms / c * c)
-				residency.ctas[width][c] = sms / c * c;
+			if (residency.ctas[width][c] > most && (limited || !most))
+				residency.ctas[width][c] = most;
+	}
 	split = attn_decode_split(num_tasks, (int32_t)keys, args->head_dim, args->kv_fp8, residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",

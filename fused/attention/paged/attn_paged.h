@@ -45,7 +45,8 @@
  *              contents, wherever they lie; nothing else may have written to the workspace, but other calls
  *              may have been made in other workspaces. out, lse, q, the pages and the
  *              scales may be others. A table may ignore `planned`.
- * sms:         as in gemm.h.
+ * sms:         as in gemm.h. On a stream that has a part of the device (stream_create_part in abi.h), it must
+ *              be > 0; otherwise the call may need clusters that no part holds, and returns -EIO.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
  *              page_size >= 1; any window >= 0 (0: none), causal or not; kv_fp8 0 or 1. Anything else
  *              -EOPNOTSUPP.
