@@ -114,13 +114,14 @@ def sparse(page, rows):
         )
     planned = [value(rows, "attn_bsr", case, "gbps") for _, case, _ in LENGTHS]
     fixed = [value(rows, "attn_paged", case, "gbps") for _, _, case in LENGTHS]
+    known = [value(rows, "attn_paged", case.replace("lengths_", "known_"), "gbps") for _, _, case in LENGTHS]
     if any(planned):
         bars(
             page,
             "Decoding of 16 requests of equal and of unequal lengths (claim FI-5): a plan that cuts all keys into equal"
-            " shares, and fixed splits.",
+            " shares, fixed splits, and splits by length where the host knows the number of all keys (nnz_kv).",
             [name for name, _, _ in LENGTHS],
-            [("planned (attn_bsr)", planned), ("fixed (attn_paged)", fixed)],
+            [("planned (attn_bsr)", planned), ("fixed (attn_paged)", fixed), ("by length (attn_paged)", known)],
             "GB/s",
         )
 

@@ -174,6 +174,13 @@ ROWS = (
         lambda r: "d" not in r.n and r.dtype != "fp8",
     ),
     (
+        "paged decode, 32/8 heads, 16 requests of 303 to 4846 keys",
+        "attn_paged",
+        (),
+        {},
+        lambda r: r.case == "known_zipf_h32_8_b16_bf16",
+    ),
+    (
         "paged prefill, causal, 32/8 heads, 4 x 4096",
         "attn_paged",
         ("prefill", "causal"),
