@@ -86,7 +86,7 @@ static int paged(const struct dropin *d, struct dropin_attn *a)
 		.kv = { .k_pages = (void *)a->k, .v_pages = (void *)a->v, .indptr = a->kv_indptr,
 			.indices = a->indices, .last_page_len = a->last_len, .num_pages = a->num_blocks,
 			.page_size = a->block_n, .batch = a->batch, .max_len = a->max_keys },
-		.q_stride = a->q_stride, .nnz_qo = a->rows, .max_qo_len = a->max_rows,
+		.q_stride = a->q_stride, .nnz_qo = a->rows, .nnz_kv = a->nnz_kv, .max_qo_len = a->max_rows,
 		.num_qo_heads = a->heads, .num_kv_heads = a->kv_heads, .head_dim = a->qk_dim,
 		.dtype = a->dtype, .causal = a->causal, .sm_scale = a->sm_scale, .window = a->window,
 		.softcap = a->softcap, .kv_fp8 = a->kv_fp8,

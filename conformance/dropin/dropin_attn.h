@@ -32,6 +32,7 @@ struct dropin_attn {
 	void *stream;
 	int32_t rows, batch, max_rows, max_keys;	/* rows: of q, an upper bound of the batch's */
 	int32_t num_blocks, block_n;
+	int64_t nnz_kv;			/* keys of all requests together, at most; 0: unknown */
 	int32_t heads, kv_heads, qk_dim, v_dim;
 	int32_t dtype, kv_fp8, causal, window;	/* window: keys that a row sees, its own included; 0: all */
 	float sm_scale, softcap;

@@ -242,6 +242,7 @@ static int read_bounds(const struct call *c, struct dropin_attn *a, int64_t list
 		if (!plan || plan->size != DROPIN_PLAN_VALUES || plan->items[0].i != DROPIN_PLAN_MARK)
 			return cairn_error(EINVAL, "%s: plan_info: is not a plan of Cairn", a->name);
 		if (!plan->items[3].i) {
+			a->nnz_kv = keys;
 			rows = plan->items[1].i;
 			keys = plan->items[2].i;
 		}

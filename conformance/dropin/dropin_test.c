@@ -20,6 +20,12 @@ static int64_t planned[8];
 
 static int spy_paged(const struct cairn_attn_paged_args *a, void *stream)
 {
+	int64_t keys = 0;
+
+	for (int32_t i = 0; i < a->kv.batch; i++)
+		keys += cairn_kv_len(&a->kv, i);
+	if (a->nnz_kv && a->nnz_kv < keys)
+		return cairn_error(EINVAL, "attn_paged: nnz_kv: fewer than there are");
 	answered = PAGED;
 	return cairn_attn_paged_cpu(a, stream);
 }

@@ -451,6 +451,7 @@ static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, DECODES),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, 0, PAGED_PADDED, PAGED_SPARE, PAGED_DUPLICATE,
 			  PAGED_HELD),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, KEYS_KNOWN),
 };
 
 /* Where there is more room, most shapes have one request and few heads, but many rows with many keys. */
