@@ -144,8 +144,7 @@ static size_t row_bytes(const struct walk *w, const struct cairn_graph_value *v)
 	       (v->role == CAIRN_ROLE_LOGITS ? sizeof(float) : cairn_dtype_bytes(w->m->dtype));
 }
 
-/* Returns the address of the walk's rows of an activation or of the logits. */
-static char *at(const struct walk *w, int32_t value)
+char *forward_at(const struct walk *w, int32_t value)
 {
 	const struct cairn_graph_value *v = &w->g->values[w->g->values[value].storage];
 	size_t skipped;
@@ -159,213 +158,6 @@ static char *at(const struct walk *w, int32_t value)
 		return (char *)w->b->logits;
 	skipped = v->shape.rows == CAIRN_ROWS_TOKENS ? (size_t)w->first_row * row_bytes(w, v) : 0;
 	return w->s->base + w->buffers->offset[v - w->g->values] + skipped;
-}
-
-char *forward_at(const struct walk *w, int32_t value)
-{
-	return at(w, value);
-}
-
-/* Members of the kv_append and attn_paged arguments that say what a layer's pages hold. */
-#define STORED_AS(m, layer) \
-	.kv_fp8 = (m)->kv == CAIRN_KV_FP8, .k_scale = cairn_model_kv_scale(m, layer, 0), \
-	.v_scale = cairn_model_kv_scale(m, layer, 1)
-
-/* Members that describe the KV cache of the operation's layer and the rows of the batch. */
-#define PAGING(w, op) \
-	.qo_indptr = (w)->b->qo_indptr, .nnz_qo = (w)->b->num_rows, \
-	.kv = cairn_batch_kv((w)->b, (w)->kv, (op)->layer)
-
-/* Returns where attention writes lse, which only sinks need. */
-static float *lse_at(const struct walk *w, const struct cairn_graph_op *op)
-{
-	return op->num_out > 1 ? (float *)at(w, op->out[1]) : NULL;
-}
-
-/* Adds the sinks of a layer that has them to finished attention. */
-static int run_sinks(const struct walk *w, const struct cairn_graph_op *op)
-{
-	struct cairn_attn_merge_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .o = at(w, op->out[0]), .lse = lse_at(w, op),
-		.num_states = 1, .rows = w->b->num_rows, .num_heads = w->m->config.num_attention_heads,
-		.head_dim = w->m->config.head_dim, .dtype = w->m->dtype, .out_dtype = w->m->dtype,
-		.sink = forward_weight(w, op, CAIRN_W_SINKS),
-	};
-
-	return args.sink ? CAIRN_TABLE(w->m->impl, attn_merge, &args, w->stream) : 0;
-}
-
-/*
- * Attention of a pass with token trees: part 0 has the keys before the rows of a tree, or all keys of another
- * request; part 1 has the rows of trees as keys. The positions of the latter are not those of their places,
- * so they are given as ones that the window admits.
- */
-static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
-{
-	const struct cairn_model_config *c = &w->m->config;
-	const struct cairn_batch_trees *t = w->b->trees;
-	const struct cairn_kv_view kv = cairn_batch_kv(w->b, w->kv, op->layer);
-	const struct cairn_attn_part both = {
-		.k = kv.k_pages, .v = kv.v_pages, .k_scale = cairn_model_kv_scale(w->m, op->layer, 0),
-		.v_scale = cairn_model_kv_scale(w->m, op->layer, 1), .row_indptr = w->b->qo_indptr,
-		.rows = kv.batch, .block_m = CAIRN_TREE_ROWS, .index_heads = 1,
-	};
-	struct cairn_attn_bsr_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
-		.q_pos = w->b->positions, FORWARD_WORKSPACE(w->s->attn[w->split]), .part = { both, both },
-		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
-		.q_stride = forward_width(w, op->in[0]), .num_parts = 2, .nnz_qo = w->b->num_rows,
-		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
-		.head_dim = c->head_dim, .dtype = w->m->dtype, .kv_fp8 = w->m->kv == CAIRN_KV_FP8,
-		.sm_scale = (float)cairn_softmax_scale(c),
-		.window = op->window, .softcap = (float)c->attn_softcap,
-	};
-	struct cairn_attn_part *past = &args.part[0], *own = &args.part[1];
-	size_t bytes = 0;
-
-	past->blk_indptr = t->past_indptr;
-	past->blk_indices = t->past_indices;
-	past->last_len = t->past_last_page_len;
-	past->block_n = kv.page_size;
-	past->num_blocks = kv.num_pages;
-	past->max_keys = kv.max_len;
-	past->mask_mode = CAIRN_ATTN_CAUSAL;
-	own->blk_indptr = t->slot_indptr;
-	own->blk_indices = t->slots;
-	own->kv_pos0 = t->slot_pos0;
-	own->mask = t->mask;
-	own->mask_indptr = t->mask_indptr;
-	own->block_n = 1;
-	own->num_blocks = kv.num_pages * kv.page_size;
-	own->max_keys = CAIRN_TREE_ROWS;
-	own->mask_mode = CAIRN_ATTN_BITS;
-	if (!w->asking) {
-		w->has_plan = 1;
-		w->plan_window = op->window;
-		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_bsr, &args, w->stream));
-		return run_sinks(w, op);
-	}
-	if (!w->m->impl->attn_bsr_workspace)
-		return 0;
-	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_bsr_workspace(&args, &bytes), &bytes,
-			"attn_bsr_workspace");
-}
-
-/*
- * Layers with the same window share the plan of the first of them, as long as no other window intervenes. A
- * table that has attn_plan knows what `planned` means.
- */
-static int run_attn(struct walk *w, const struct cairn_graph_op *op)
-{
-	const struct cairn_model_config *c = &w->m->config;
-	struct cairn_attn_paged_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .lse = lse_at(w, op), .q = at(w, op->in[0]),
-		PAGING(w, op),
-		FORWARD_WORKSPACE(w->s->attn[w->split]),
-		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
-		.q_stride = forward_width(w, op->in[0]),
-		.max_qo_len = w->b->max_qo_len, .nnz_kv = w->b->nnz_kv,
-		.sms = w->b->on_part ? INT32_MAX : 0,
-		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
-		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
-		.sm_scale = (float)cairn_softmax_scale(c),
-		.window = op->window, .softcap = (float)c->attn_softcap, STORED_AS(w->m, op->layer),
-	};
-	size_t bytes = 0;
-
-	if (w->b->trees)
-		return run_tree_attn(w, op);
-	if (!w->asking) {
-		w->has_plan = 1;
-		w->plan_window = op->window;
-		CAIRN_TRY(CAIRN_TABLE(w->m->impl, attn_paged, &args, w->stream));
-		return run_sinks(w, op);
-	}
-	if (!w->m->impl->attn_paged_workspace)
-		return 0;
-	return forward_ask_into(w, &w->attn_bytes, w->m->impl->attn_paged_workspace(&args, &bytes), &bytes,
-			"attn_paged_workspace");
-}
-
-/* Runs mla_paged for the first `requests` requests of the batch, which have `rows` rows. */
-static int run_mla_paged(struct walk *w, const struct cairn_graph_op *op, int32_t requests, int32_t rows)
-{
-	const struct cairn_latent_config *l = &w->m->config.latent;
-	struct cairn_mla_paged_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .q = at(w, op->in[0]),
-		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
-		FORWARD_WORKSPACE(w->s->lane[w->lane]),
-		.max_qo_len = w->b->max_qo_len,
-		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
-		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
-		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
-	};
-	size_t bytes = 0;
-
-	args.kv.batch = requests;
-	args.nnz_qo = rows;
-	if (!w->asking)
-		return CAIRN_TABLE(w->m->impl, mla_paged, &args, w->stream);
-	if (!w->m->impl->mla_paged_workspace)
-		return 0;
-	return forward_ask(w, w->m->impl->mla_paged_workspace(&args, &bytes), &bytes, "mla_paged_workspace");
-}
-
-/* Runs mla_prefill for the requests from number `first` on, whose rows begin at `row`. */
-static int run_mla_prefill(struct walk *w, const struct cairn_graph_op *op, int32_t first, int32_t row)
-{
-	const struct cairn_latent_config *l = &w->m->config.latent;
-	const size_t element = cairn_dtype_bytes(w->m->dtype);
-	struct cairn_mla_prefill_args args = {
-		.size = sizeof(args),
-		.out = at(w, op->out[0]) + (size_t)row * (size_t)forward_width(w, op->out[0]) * element,
-		.q = at(w, op->in[0]) + (size_t)row * (size_t)forward_width(w, op->in[0]) * element,
-		.w_kv_b = forward_weight_at(w, op, 0), PAGING(w, op),
-		FORWARD_WORKSPACE(w->s->lane[w->lane]),
-		.max_qo_len = w->b->max_qo_len, .nnz_past = w->b->prompt_past,
-		.num_heads = w->m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
-		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .v_dim = l->v_dim, .dtype = w->m->dtype,
-		.sm_scale = (float)cairn_softmax_scale(&w->m->config),
-	};
-	size_t bytes = 0;
-
-	args.qo_indptr += first;
-	args.kv.indptr += first;
-	args.kv.last_page_len += first;
-	args.kv.batch -= first;
-	args.nnz_qo -= row;
-	if (!w->asking)
-		return CAIRN_TABLE(w->m->impl, mla_prefill, &args, w->stream);
-	if (!w->m->impl->mla_prefill_workspace)
-		return 0;
-	return forward_ask(w, w->m->impl->mla_prefill_workspace(&args, &bytes), &bytes,
-			   "mla_prefill_workspace");
-}
-
-static int run_mla(struct walk *w, const struct cairn_graph_op *op)
-{
-	int expands = w->m->impl->mla_prefill && w->b->num_prompts;
-	int32_t first = w->b->batch - (expands ? w->b->num_prompts : 0);
-	int32_t row = w->b->num_rows - (expands ? w->b->prompt_rows : 0);
-
-	if (first || !expands)
-		CAIRN_TRY(run_mla_paged(w, op, first, row));
-	return expands ? run_mla_prefill(w, op, first, row) : 0;
-}
-
-static int run_mla_append(struct walk *w, const struct cairn_graph_op *op)
-{
-	const struct cairn_model *m = w->m;
-	const struct cairn_latent_config *l = &m->config.latent;
-	struct cairn_mla_append_args args = {
-		.size = sizeof(args), .q = at(w, op->out[0]), .latent = at(w, op->in[1]),
-		.norm_weight = forward_weight_at(w, op, 0), .inv_freq = m->inv_freq,
-		.positions = w->b->positions, PAGING(w, op), .num_heads = m->config.num_attention_heads,
-		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
-		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
-	};
-
-	return CAIRN_TABLE(m->impl, mla_append, &args, w->stream);
 }
 
 /* Returns how many rows one call may have: moe.h limits rows times hidden of calls with few rows. */
@@ -407,7 +199,7 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 	const struct cairn_experts_config *x = &m->config.experts;
 	const float *route_bias = forward_weight(w, op, CAIRN_W_ROUTE_BIAS);
 	struct cairn_moe_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]),
+		.size = sizeof(args), .out = forward_at(w, op->out[0]), .x = forward_at(w, op->in[0]),
 		.norm_weight = forward_weight_at(w, op, 0),
 		.w_router = forward_weight(w, op, CAIRN_W_ROUTER),
 		.w_gate_up = forward_weight(w, op, CAIRN_W_EXPERTS_GATE_UP),
@@ -449,8 +241,9 @@ static int run_moe(struct walk *w, const struct cairn_graph_op *op)
 static int run_norm(struct walk *w, const struct cairn_graph_op *op)
 {
 	struct cairn_rmsnorm_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]),
-		.residual = op->kind == CAIRN_OP_ADD_NORM ? at(w, op->out[1]) : NULL, .x = at(w, op->in[0]),
+		.size = sizeof(args), .out = forward_at(w, op->out[0]),
+		.residual = op->kind == CAIRN_OP_ADD_NORM ? forward_at(w, op->out[1]) : NULL,
+		.x = forward_at(w, op->in[0]),
 		.weight = forward_weight_at(w, op, 0), .rows = forward_rows(w, op->in[0]),
 		.dim = forward_width(w, op->in[0]),
 		.dtype = w->m->dtype,
@@ -481,7 +274,7 @@ static int run_rope(struct walk *w, const struct cairn_graph_op *op)
 {
 	const struct cairn_model *m = w->m;
 	const struct cairn_model_config *c = &m->config;
-	char *q = at(w, op->out[0]);
+	char *q = forward_at(w, op->out[0]);
 	struct cairn_rope_args args = {
 		.size = sizeof(args), .q = q,
 		.k = q + (size_t)m->dims[CAIRN_D_Q] * cairn_dtype_bytes(m->dtype),
@@ -508,26 +301,11 @@ static int run_rope(struct walk *w, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(m->impl, rope, &args, w->stream);
 }
 
-static int run_kv_append(struct walk *w, const struct cairn_graph_op *op)
-{
-	const struct cairn_model *m = w->m;
-	size_t element = cairn_dtype_bytes(m->dtype);
-	char *k = at(w, op->in[0]) + (size_t)m->dims[CAIRN_D_Q] * element;
-	struct cairn_kv_append_args args = {
-		.size = sizeof(args),
-		.k = k, .v = k + (size_t)m->dims[CAIRN_D_KV] * element, PAGING(w, op),
-		.k_stride = forward_width(w, op->in[0]), .v_stride = forward_width(w, op->in[0]),
-		.num_kv_heads = m->config.num_key_value_heads, .head_dim = m->config.head_dim,
-		.dtype = m->dtype, STORED_AS(m, op->layer),
-	};
-
-	return CAIRN_TABLE(m->impl, kv_append, &args, w->stream);
-}
-
 static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 {
 	struct cairn_silu_mul_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .x = at(w, op->in[0]), .rows = w->b->num_rows,
+		.size = sizeof(args), .out = forward_at(w, op->out[0]), .x = forward_at(w, op->in[0]),
+		.rows = w->b->num_rows,
 		.dim = forward_width(w, op->out[0]), .dtype = w->m->dtype,
 		.activation = op->kind == CAIRN_OP_GELU_MUL,
 	};
@@ -553,7 +331,7 @@ static int run_rows(struct walk *w, const struct cairn_graph_op *op, const void 
 		    const int32_t *ids, float scale)
 {
 	struct cairn_embedding_args args = {
-		.size = sizeof(args), .out = at(w, op->out[0]), .table = table, .ids = ids,
+		.size = sizeof(args), .out = forward_at(w, op->out[0]), .table = table, .ids = ids,
 		.rows = forward_rows(w, op->out[0]), .dim = forward_width(w, op->out[0]), .vocab = table_rows,
 		.dtype = w->m->dtype, .scale = scale,
 	};
@@ -567,7 +345,7 @@ static int run_embedding(struct walk *w, const struct cairn_graph_op *op)
 	uint64_t scale = 0;	/* wide enough for any dtype */
 
 	if (w->b->inputs)
-		return CAIRN_TABLE(w->m->impl, mem_copy, at(w, op->out[0]), w->b->inputs,
+		return CAIRN_TABLE(w->m->impl, mem_copy, forward_at(w, op->out[0]), w->b->inputs,
 				   (size_t)w->b->num_rows * row_bytes(w, &w->g->values[op->out[0]]),
 				   CAIRN_COPY_ON_DEVICE, w->stream);
 	cairn_store(&scale, w->m->dtype, 0, c->embed_scale ? sqrt(c->hidden_size) : 0);
@@ -594,9 +372,9 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 	case CAIRN_OP_LM_HEAD:
 		return forward_gemm(w, op);
 	case CAIRN_OP_ATTN:
-		return run_attn(w, op);
+		return forward_attn(w, op);
 	case CAIRN_OP_MLA:
-		return run_mla(w, op);
+		return forward_mla(w, op);
 	case CAIRN_OP_MOE:
 		return run_moe(w, op);
 	default:
@@ -613,14 +391,14 @@ int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 	case CAIRN_OP_ROPE:
 		return run_rope(w, op);
 	case CAIRN_OP_KV_APPEND:
-		return run_kv_append(w, op);
+		return forward_kv_append(w, op);
 	case CAIRN_OP_MLA_APPEND:
-		return run_mla_append(w, op);
+		return forward_mla_append(w, op);
 	case CAIRN_OP_SILU_MUL:
 	case CAIRN_OP_GELU_MUL:
 		return run_activation(w, op);
 	case CAIRN_OP_PICK_ROWS:
-		return w->b->logit_rows ? run_rows(w, op, at(w, op->in[0]), w->b->num_rows,
+		return w->b->logit_rows ? run_rows(w, op, forward_at(w, op->in[0]), w->b->num_rows,
 						   w->b->logit_rows, 0) : 0;
 	case CAIRN_OP_SOFTCAP:
 		return run_softcap(w, op);
@@ -724,7 +502,7 @@ static int run_taps(const struct walk *w, int32_t o)
 	for (int32_t k = 0; k < w->b->num_taps; k++) {
 		if (w->b->tap_layers[k] == layer)
 			CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->taps + (size_t)k * w->b->tap_bytes,
-					      at(w, value), (size_t)w->b->num_rows *
+					      forward_at(w, value), (size_t)w->b->num_rows *
 					      row_bytes(w, &w->g->values[value]), CAIRN_COPY_ON_DEVICE,
 					      w->stream));
 	}
@@ -751,15 +529,16 @@ static int keep_states(const struct walk *w, int32_t o)
 	const int32_t stream = op[adds].in[0];
 	struct cairn_rmsnorm_args args = {
 		.size = sizeof(args), .out = w->b->normed, .residual = adds ? w->b->states : NULL,
-		.x = adds ? at(w, op->in[0]) : w->b->states,
+		.x = adds ? forward_at(w, op->in[0]) : w->b->states,
 		.weight = last_norm(w->m), .rows = w->b->num_rows,
 		.dim = forward_width(w, stream), .dtype = w->m->dtype,
 		.eps = (float)w->m->config.rms_norm_eps,
 		.weight_offset = (float)w->m->config.norm_offset,
 	};
 
-	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, at(w, stream), (size_t)w->b->num_rows *
-			      row_bytes(w, &w->g->values[stream]), CAIRN_COPY_ON_DEVICE, w->stream));
+	CAIRN_TRY(CAIRN_TABLE(w->m->impl, mem_copy, w->b->states, forward_at(w, stream),
+			      (size_t)w->b->num_rows * row_bytes(w, &w->g->values[stream]),
+			      CAIRN_COPY_ON_DEVICE, w->stream));
 	return CAIRN_TABLE(w->m->impl, rmsnorm, &args, w->stream);
 }
 

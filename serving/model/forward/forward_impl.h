@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * forward_impl - the walk over the operations of a pass; for forward.c, forward_gemm.c, forward_check.c,
- * serving/nano and serving/slices
+ * forward_impl - the walk over the operations of a pass; for forward*.c, serving/nano and serving/slices
  *
  * A walk runs operations on all rows of a pass, or on num_rows consecutive ones from first_row on: its batch
  * then describes only these rows and their requests. It may have memory of its own for its rows of some
@@ -81,7 +80,7 @@ int forward_check_batch(const struct cairn_scratch *scratch, const struct cairn_
 /* Grows *room to at least `bytes` bytes; if it must, waits for the stream and sets *moved. */
 int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t bytes, void *stream, int *moved);
 
-/* ---- what operations read: forward.c, forward_gemm.c ---- */
+/* ---- what operations read: forward.c, forward_attn.c, forward_gemm.c ---- */
 
 #define FORWARD_WORKSPACE(room)	.workspace = (room).at, .workspace_bytes = (room).bytes
 
@@ -129,7 +128,11 @@ static inline int forward_ask(struct walk *w, int ret, const size_t *bytes, cons
 	return forward_ask_into(w, &w->workspace_bytes, ret, bytes, what);
 }
 
-/* Runs a product, or with w->asking queries its workspace: forward_gemm.c. */
+/* Each runs an operation; those with a workspace query it with w->asking: forward_attn.c, forward_gemm.c. */
+int forward_attn(struct walk *w, const struct cairn_graph_op *op);
+int forward_mla(struct walk *w, const struct cairn_graph_op *op);
+int forward_kv_append(struct walk *w, const struct cairn_graph_op *op);
+int forward_mla_append(struct walk *w, const struct cairn_graph_op *op);
 int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
 /*
  * Returns whether the operation may give its output in 8 bits alone: the product after it, which multiplies
