@@ -160,8 +160,8 @@ static int find_residency(const struct decoder *d, struct residency *r)
 }
 
 /*
- * Launches the kernel for uneven lengths if nnz_kv says that there are any and teams would gain. keys: as
- * many as a request can have to read. Returns 1 if it launches nothing.
+ * Launches the kernel for uneven lengths, or returns 1 if teams would not gain. keys: the most keys that a
+ * request has to read.
  */
 static int launch_uneven(const struct cairn_attn_paged_args *args, int32_t max_rows, int32_t keys,
 			 const struct decoder *decoder, const struct residency *residency, void *stream)
@@ -174,7 +174,7 @@ static int launch_uneven(const struct cairn_attn_paged_args *args, int32_t max_r
 	void *params[] = { (void *)args, &u };
 	struct cairn_launch l = {};
 
-	if (!args->nnz_kv || t.most == 1)
+	if (t.most == 1)
 		return 1;
 	/* attn_paged_uneven.h; a task has at most one cluster */
 	ctas = num_tasks + 2 * args->nnz_kv * args->num_kv_heads / t.share;
@@ -212,7 +212,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	CAIRN_TRY(find_residency(&decoder, &residency));
 	if (keys > args->kv.max_len)
 		keys = args->kv.max_len;
-	if (row_tiles == 1 && !args->sms) {
+	if (row_tiles == 1 && args->nnz_kv && !args->sms) {
 		int ret = launch_uneven(args, max_rows, (int32_t)keys, &decoder, &residency, stream);
 
 		if (ret <= 0)
