@@ -138,7 +138,8 @@ def fi_5(rows):
         "Load-balanced plans beat fixed splits if the lengths of requests are skewed",
         f"{FLASHINFER}, figure 8: 70% to 83% of the bandwidth against 45%; H100 and A100",
         "Decoding of 16 requests, 32 query and 8 KV heads of 128, pages of 16: attn_bsr, whose plan cuts all keys into equal"
-        " shares, against attn_paged, which splits every request alike. The time of the plan is part of attn_bsr's.",
+        " shares, against attn_paged, which splits every request alike. The time of the plan is part of attn_bsr's. (Where the"
+        " host knows the number of all keys, attn_paged divides by length, too; the figure shows this beside.)",
     )
     for name, planned, fixed in LENGTHS:
         ours, other = ("attn_bsr", planned), ("attn_paged", fixed)
