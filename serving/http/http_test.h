@@ -207,9 +207,10 @@ static inline bool is_error(const struct reply *r)
 /* Waits up to ms for a condition that another thread makes true; returns whether it holds. */
 #define WAIT_FOR(cond, ms) ({					\
 	double end_ = now_s() + (ms) * 1e-3;			\
-	while (!(cond) && now_s() < end_)			\
+	bool is_met_;						\
+	while (!(is_met_ = (cond)) && now_s() < end_)		\
 		nap_ms(1);					\
-	!!(cond); })
+	is_met_; })
 
 /* Starts a server or ends the test. */
 static inline struct cairn_http *serve(struct cairn_test *t, const struct cairn_http_options *o,
