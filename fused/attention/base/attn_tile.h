@@ -128,6 +128,29 @@ ATTN_FN double attn_both(double a, double b)
 	return sqrt(sqrt(a * a * a * a + b * b * b * b));
 }
 
+/* Costs of decoding at head_dim 128 on an H200, in ns. The first three are for a key of a KV head. */
+struct attn_costs {
+	double sm, memory, warp;	/* of an SM, of memory for the whole device, of a warp */
+	double cta;			/* of a CTA beside its keys: prologue, merge of its warps' states */
+};
+
+ATTN_FN struct attn_costs attn_decode_costs(int32_t kv_fp8, int32_t warps)
+{
+	/* a warp alone in its CTA waits for no other */
+	struct attn_costs c = {
+		kv_fp8 ? 5.4 : 6.9, kv_fp8 ? 0.052 : 0.104, !kv_fp8 ? 34.5 : warps > 1 ? 58.5 : 40,
+		2450 + 60.0 * warps,
+	};
+
+	return c;
+}
+
+/* Returns the estimated time of merging the states of a cluster's CTAs, in ns. */
+ATTN_FN double attn_merge_cost(int32_t cluster_size)
+{
+	return cluster_size > 1 ? 1050 + 180 * cluster_size : 0;
+}
+
 /*
  * Returns the estimated time, in ns, of a wave: CTAs that run at once, each with `tiles` tiles, of `keys`
  * keys in all. `sharing` of them share an SM. The walk over the keys takes little more than the longest of
@@ -137,12 +160,12 @@ ATTN_FN double attn_both(double a, double b)
 ATTN_FN double attn_decode_wave(int32_t head_dim, int32_t kv_fp8, int32_t warps, int32_t tiles, double keys,
 				int64_t ctas, int32_t sharing)
 {
-	const double sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104;
-	const double warp = !kv_fp8 ? 34.5 : warps > 1 ? 58.5 : 40;	/* one waits for no other */
+	const struct attn_costs cost = attn_decode_costs(kv_fp8, warps);
 	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
-	double walk = attn_both(warp * tile * attn_div_up(tiles, warps), sm * tile * tiles * sharing);
+	double walk = attn_both(cost.warp * tile * attn_div_up(tiles, warps),
+				cost.sm * tile * tiles * sharing);
 
-	return 2450 + 60 * warps + head_dim / 128.0 * attn_both(walk, memory * keys * (double)ctas);
+	return cost.cta + head_dim / 128.0 * attn_both(walk, cost.memory * keys * (double)ctas);
 }
 
 /*
@@ -167,7 +190,7 @@ ATTN_FN struct attn_split attn_decode_split(int64_t num_tasks, int32_t max_kv_le
 
 		for (int32_t c = 1; c <= (width == ATTN_ONE ? 1 : ATTN_MAX_CLUSTER) && warps; c++) {
 			int32_t room = resident[width][c], tiles = attn_div_up(num_tiles, c);
-			double time = c > 1 ? 1050 + 180 * c : 0, each = (double)max_kv_len / c;
+			double time = attn_merge_cost(c), each = (double)max_kv_len / c;
 			int64_t waves, rest;
 
 			if (room < c)
@@ -200,23 +223,23 @@ struct attn_teams {
 /*
  * Returns the estimated time, in ns, of a launch whose tasks have teams; `room` CTAs run at once. It takes
  * little more than the longer of two times: that of a CTA with a whole share, beside another on its SM, and
- * that of all CTAs, which memory, the SMs and the prologues limit. The constants are those of
- * attn_decode_wave().
+ * that of all CTAs, which memory, the SMs and the prologues limit.
  */
 ATTN_FN double attn_teams_time(struct attn_teams t, int64_t num_tasks, double mean_kv_len, int32_t head_dim,
 			       int32_t kv_fp8, int32_t room)
 {
-	const double sm = kv_fp8 ? 5.4 : 6.9, memory = kv_fp8 ? 0.052 : 0.104, warp = kv_fp8 ? 58.5 : 34.5;
 	int32_t warps = attn_decode_warps(head_dim, kv_fp8, t.width), sharing = t.width == ATTN_HALF ? 2 : 1;
+	const struct attn_costs cost = attn_decode_costs(kv_fp8, warps);
 	int32_t tile = attn_decode_keys(head_dim, kv_fp8);
 	double keys = mean_kv_len * (double)num_tasks, size = head_dim / 128.0;
-	double start = 2450 + 60 * warps, rounds = attn_div_up(attn_div_up(t.share, tile), warps);
+	double rounds = attn_div_up(attn_div_up(t.share, tile), warps);
 	/* sizes are rounded up to a power of two */
 	double ctas = (double)num_tasks + 0.7 * keys / t.share;
-	double longest = start + size * attn_both(warp * tile * rounds, sm * t.share * sharing);
-	double all = size * attn_both(memory * keys, sm * keys * sharing / room) + start * ctas / room;
+	double longest = cost.cta + size * attn_both(cost.warp * tile * rounds, cost.sm * t.share * sharing);
+	double all = cost.cta * ctas / room +
+		     size * attn_both(cost.memory * keys, cost.sm * keys * sharing / room);
 
-	return 1050 + 180 * t.most + attn_both(longest, all);
+	return attn_merge_cost(t.most) + attn_both(longest, all);
 }
 
 /*
@@ -224,12 +247,14 @@ ATTN_FN double attn_teams_time(struct attn_teams t, int64_t num_tasks, double me
  * takes more than a third of the time in which memory delivers all keys. Below that, tasks of any length fill
  * the device.
  */
-ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t kv_fp8)
+ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t head_dim,
+			     int32_t kv_fp8)
 {
-	const double memory = kv_fp8 ? 0.052 : 0.104, cta = kv_fp8 ? 9.8 : 8.6;
+	int32_t warps = attn_decode_warps(head_dim, kv_fp8, ATTN_HALF);
+	const struct attn_costs cost = attn_decode_costs(kv_fp8, warps);
 
 	return 2 * mean_kv_len <= max_kv_len &&
-	       3 * cta * max_kv_len > memory * mean_kv_len * (double)num_tasks;
+	       3 * cost.warp / warps * max_kv_len > cost.memory * mean_kv_len * (double)num_tasks;
 }
 
 /*
@@ -245,7 +270,7 @@ ATTN_FN struct attn_teams attn_decode_teams(int64_t num_tasks, int32_t max_kv_le
 	struct attn_teams best = { 1, ATTN_HALF, max_kv_len };
 	double least = -1;
 
-	if (!attn_wants_teams(num_tasks, max_kv_len, mean_kv_len, kv_fp8))
+	if (!attn_wants_teams(num_tasks, max_kv_len, mean_kv_len, head_dim, kv_fp8))
 		return best;
 	for (int32_t width = ATTN_HALF; width <= ATTN_WHOLE; width++) {
 		for (int32_t c = 2; c <= ATTN_MAX_CLUSTER; c *= 2) {
