@@ -117,6 +117,12 @@ static struct decoder choose_decoder(const struct cairn_attn_paged_args *a)
 	}
 }
 
+/* Returns the bytes of shared memory of a CTA. */
+static int smem_bytes(int ring, int warps)
+{
+	return warps * ring + (warps + 1) * ROWS * 8;
+}
+
 static void set_width(struct cairn_launch *l, const struct decoder *d, int width)
 {
 	l->block[0] = (unsigned int)d->warps[width] * 32;

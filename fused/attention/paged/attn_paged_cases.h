@@ -397,6 +397,8 @@ static const struct shape windows[] = {
 		.qo_lens = LENS(1, 40, 8, 0, 3, 9), .kv_lens = LENS(2000, 300, 70, 900, 700, 1000) },
 	{ N("teams_of_98_with_holes", 98, 1, 130, 16, 4, 2, 64), .flags = KEYS_KNOWN | BOTH,
 		.kv_lens = LENS(ATTN_HOLES_96, 17, 1500) },
+	{ N("teams_padded", 6, 1, 1, 16, 4, 2, 64), .flags = KEYS_KNOWN | BOTH | PAGED_PADDED,
+		.kv_lens = LENS(3000, 40, 7, 600, 1, 90) },
 	{ N("teams_last_key_decides", 4, 1, 1, 16, 2, 1, 64), .flags = KEYS_KNOWN | LSE, .logits = EDGES,
 		.kv_lens = LENS(129, 4097, 33, 1025) },
 	{ N("known_zipf_h32_8_b16_bf16", 16, 1, 1024, 16, 32, 8, 128), .flags = KNOWN_BENCH,

@@ -35,11 +35,6 @@ template <int dim, bool fp8> ATTN_CONST ring_bytes(void)
 /* Returns the warps of the widest CTA. */
 template <int dim, bool fp8> ATTN_CONST num_warps(void) { return attn_decode_warps(dim, fp8, ATTN_WHOLE); }
 
-static int smem_bytes(int ring, int warps)
-{
-	return warps * ring + (warps + 1) * ROWS * 8;
-}
-
 /* Loads Q as A fragments from global memory; rows of the tile past `rows` are zero. */
 template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,

@@ -290,8 +290,21 @@ static int attn_last_key_of_a_team(const struct cairn_attn_paged_args *a, void *
 	return ret;
 }
 
+/* With nnz_kv, requests past the 32nd, which a second round of a warp counts, get nothing. */
+static int attn_requests_past_32(const struct cairn_attn_paged_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
+	if (a->nnz_kv && a->kv.batch > 32) {
+		const int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = a->qo_indptr[32];
+
+		memset((char *)a->out + first * row, 0, (size_t)((a->qo_indptr[a->kv.batch] - first) * row));
+	}
+	return 0;
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	ATTN_DEFECTS(LIST)
+	LIST(requests_past_32, "with nnz_kv, requests past the 32nd get nothing")
 	LIST(last_key_of_a_team, "with nnz_kv, the last key of a long request is lost")
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
 	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")

@@ -298,7 +298,7 @@ static void setup(struct cairn_op *op)
 	a->softcap = s.cap;
 	a->sms = s.sms;
 	for (int b = 0; b < s.batch && s.flags & KEYS_KNOWN; b++)
-		a->nnz_kv += p.kv_len[b];
+		a->nnz_kv += p.kv_len[b] + (pad ? 100 : 0);
 	a->kv_fp8 = !!(s.flags & FP8);
 	a->sm_scale = op->case_index % 4 == 1 && !s.name ? 0.3f : (float)(1 / sqrt(s.dim));
 	if (s.pair || s.scale > 0)

@@ -12,6 +12,12 @@
  * bounds. nnz_kv bounds the number of clusters; those that are left over exit.
  *
  * A request's team depends on its own length and on the share alone, so its bits do not depend on the batch.
+ *
+ * Shared memory: that of attn_paged.cu, and struct item.
+ * Barriers: __syncthreads() once before a task; then those of attn_paged.cu. If the cluster has teams of
+ * several CTAs, CTAs without a task pass the cluster barriers, too.
+ * Registers: 113, 166, 254 for head_dim 64, 128, 256; 122, 168, 250 with 8-bit keys; no spills.
+ * Floor and optimisation history: attn_paged.cu, ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged_decode.cuh"
 #include "fused/attention/paged/attn_paged_uneven.h"
