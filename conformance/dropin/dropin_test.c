@@ -15,6 +15,7 @@ enum { PAGED = 1, DENSE, BSR };
 
 static int answered;			/* by which operation */
 static int answered_sms;
+static int64_t answered_keys;		/* nnz_kv */
 static char raised[600];
 static int64_t planned[8];
 
@@ -27,6 +28,7 @@ static int spy_paged(const struct cairn_attn_paged_args *a, void *stream)
 	if (a->nnz_kv && a->nnz_kv < keys)
 		return cairn_error(EINVAL, "attn_paged: nnz_kv: fewer than there are");
 	answered = PAGED;
+	answered_keys = a->nnz_kv;
 	return cairn_attn_paged_cpu(a, stream);
 }
 
@@ -196,6 +198,9 @@ static void runs(struct cairn_test *t)
 				}
 		if (!EXPECT(t, worst <= bound) || !EXPECT(t, answered == shape.op))
 			cairn_note(t, "shape %zu: error %g, operation %d", s, worst, answered);
+		/* a plan that is not for a graph has the lengths */
+		if (shape.op == PAGED && !EXPECT(t, !answered_keys == !!shape.graph))
+			cairn_note(t, "shape %zu: nnz_kv %lld", s, (long long)answered_keys);
 	}
 }
 
