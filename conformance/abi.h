@@ -226,8 +226,7 @@ struct cairn_impl {
 	 * Belongs to the members for memory and streams. Creates a stream whose work runs on a part of the
 	 * device: on the first sms SMs, on all but the first -sms if sms < 0, on all if it is 0. Streams of
 	 * sms and of -sms share no SM. priority 1: waiting CTAs of this stream start before those of streams
-	 * of priority 0. An operation whose CTAs wait for each other needs all SMs, and attn_paged needs
-	 * `sms` > 0 there. NULL: the table has none.
+	 * of priority 0. An operation whose CTAs wait for each other needs all SMs. NULL: the table has none.
 	 * -EINVAL: the device cannot be cut there; -EOPNOTSUPP.
 	 */
 	int (*stream_create_part)(void **stream, int32_t sms, int32_t priority);

@@ -2,6 +2,7 @@
 /* launch - launches kernels, queries occupancy and turns CUDA errors into Cairn errors */
 #include "primitives/base/launch.h"
 
+#include <cuda.h>
 #include <string.h>
 
 #include "primitives/base/device_cache.h"
@@ -120,6 +121,27 @@ int cairn_sms_of(int32_t sms)
 	if (sms < 0)
 		return cairn_error(EINVAL, "sms: must be >= 0");
 	return sms && sms < num_sms ? sms : num_sms;
+}
+
+int cairn_stream_is_part(void *stream)
+{
+	static void *known;
+	void *fn = __atomic_load_n(&known, __ATOMIC_RELAXED);
+	enum cudaDriverEntryPointQueryResult found;
+	CUgreenCtx part = NULL;
+	CUresult ret;
+
+	if (!fn) {
+		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuStreamGetGreenCtx", &fn, 12040,
+							    cudaEnableDefault, &found));
+		if (!fn)
+			return 0;	/* a driver without parts */
+		__atomic_store_n(&known, fn, __ATOMIC_RELAXED);
+	}
+	ret = ((CUresult (*)(CUstream, CUgreenCtx *))fn)(stream, &part);
+	if (ret != CUDA_SUCCESS)
+		return cairn_error(EIO, "cuStreamGetGreenCtx: error %d", (int)ret);
+	return part != NULL;
 }
 
 int cairn_check_resident(const void *kernel, const struct cairn_launch *launch, const char *caller)

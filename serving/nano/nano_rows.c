@@ -202,7 +202,6 @@ int cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index
 	if (c->row[c->num_batches] != whole->num_rows)
 		return REFUSE("cuts: end at row %d of %d", c->row[c->num_batches], whole->num_rows);
 	*pass = (struct cairn_nano_pass){ .whole = *whole, .num_batches = c->num_batches };
-	pass->whole.on_part = 1;
 	for (int32_t i = 0; i < c->num_batches; i++) {
 		pass->first_row[i] = c->row[i];
 		s.b = &pass->batch[i];
@@ -212,7 +211,6 @@ int cairn_nano_split(struct cairn_nano_pass *pass, const struct cairn_nano_index
 			.qo_indptr = dev[i].qo_indptr, .kv_indptr = dev[i].kv_indptr,
 			.kv_indices = whole->kv_indices, .kv_last_page_len = dev[i].last_page_len,
 			.num_rows = c->row[i + 1] - c->row[i], .max_kv_len = whole->max_kv_len,
-			.on_part = 1,
 		};
 		host[i].qo_indptr[0] = 0;
 		host[i].kv_indptr[0] = s.num_pages;

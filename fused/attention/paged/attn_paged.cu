@@ -204,6 +204,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	int32_t first_task;
 	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &first_task };
 	const int sms = cairn_sms_of(args->sms), limited = sms < cairn_num_sms();
+	const int on_part = cairn_stream_is_part(stream);
 	const struct decoder decoder = choose_decoder(args);
 	struct cairn_launch l = {};
 	struct residency residency;
@@ -215,21 +216,23 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	if (sms < 0)
 		return sms;
+	if (on_part < 0)
+		return on_part;
 	CAIRN_TRY(find_residency(&decoder, &residency));
 	if (keys > args->kv.max_len)
 		keys = args->kv.max_len;
-	if (row_tiles == 1 && args->nnz_kv && !args->sms) {
+	if (row_tiles == 1 && args->nnz_kv && !limited && !on_part) {
 		int ret = launch_uneven(args, max_rows, (int32_t)keys, &decoder, &residency, stream);
 
 		if (ret <= 0)
 			return ret;
 	}
-	for (int c = 1; c <= ATTN_MAX_CLUSTER && args->sms; c++) {
+	for (int c = 1; c <= ATTN_MAX_CLUSTER; c++) {
 		/* only clusters of a portable size fit every part of the device */
-		const int32_t most = c <= 8 ? sms / c * c : 0;
+		const int32_t most = on_part && c > 8 ? 0 : limited ? sms / c * c : INT32_MAX;
 
 		for (int width = 0; width < ATTN_WIDTHS; width++)
-			if (residency.ctas[width][c] > most && (limited || !most))
+			if (residency.ctas[width][c] > most)
 				residency.ctas[width][c] = most;
 	}
 	split = attn_decode_split(num_tasks, (int32_t)keys, args->head_dim, args->kv_fp8, residency.ctas);

@@ -45,8 +45,7 @@
  *              contents, wherever they lie; nothing else may have written to the workspace, but other calls
  *              may have been made in other workspaces. out, lse, q, the pages and the
  *              scales may be others. A table may ignore `planned`.
- * sms:         as in gemm.h. On a stream that has a part of the device (stream_create_part in abi.h), it must
- *              be > 0; otherwise the call may need clusters that no part holds, and returns -EIO.
+ * sms:         as in gemm.h.
  * Supported:   dtype f16, bf16; head_dim 64, 128, 256; num_qo_heads any multiple of num_kv_heads; any
  *              page_size >= 1; any window >= 0 (0: none), causal or not; kv_fp8 0 or 1. Anything else
  *              -EOPNOTSUPP.
@@ -65,7 +64,8 @@
  * Tolerance:   derived in attn_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
- *              the grouping of its sums may depend on the four bounds, on kv.batch and on sms.
+ *              the grouping of its sums may depend on the four bounds, on kv.batch, on sms and on
+ *              whether the stream has a part of the device (stream_create_part in abi.h).
  * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
  *              except in tiles that a window covers only in part.

@@ -111,7 +111,6 @@ struct cairn_batch {
 	int32_t num_rows, batch, num_logits;
 	int32_t max_qo_len, max_kv_len;	/* upper bounds */
 	int64_t nnz_kv;			/* the same, of the keys of all requests together; 0: unknown */
-	int32_t on_part;		/* 1: streams of the pass may have a part of the device each */
 	/*
 	 * For models with latent attention: the last num_prompts requests have so many rows that expanding
 	 * their keys pays. They go through mla_prefill, if the table has it, the others through mla_paged.

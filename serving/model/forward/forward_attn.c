@@ -107,7 +107,6 @@ int forward_attn(struct walk *w, const struct cairn_graph_op *op)
 		.planned = w->m->impl->attn_plan && w->has_plan && w->plan_window == op->window,
 		.q_stride = forward_width(w, op->in[0]),
 		.max_qo_len = w->b->max_qo_len, .nnz_kv = w->b->nnz_kv,
-		.sms = w->b->on_part ? INT32_MAX : 0,
 		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
 		.head_dim = c->head_dim, .dtype = w->m->dtype, .causal = 1,
 		.sm_scale = (float)cairn_softmax_scale(c),
