@@ -48,6 +48,7 @@
 #include "fused/cluster_attn/cluster_attn.h"
 #include "fused/latent/cluster_mla.h"
 #include "fused/decode_step/decode_step.h"
+#include "fused/decode_step/ranks/decode_step_ranks.h"
 #include "fused/cache/kv_append.h"
 #include "fused/cache/kv_move.h"
 #include "fused/latent/mla_append.h"
@@ -262,6 +263,10 @@ struct cairn_impl {
 	/* low-rank adapters, one for each row */
 	int (*lora)(const struct cairn_lora_args *args, void *stream);
 	int (*lora_workspace)(const struct cairn_lora_args *args, size_t *bytes);
+
+	/* a decode step of several ranks */
+	int (*decode_step_ranks)(const struct cairn_decode_step_ranks_args *args, void *stream);
+	int (*decode_step_ranks_workspace)(const struct cairn_decode_step_ranks_args *args, size_t *bytes);
 };
 
 /*
