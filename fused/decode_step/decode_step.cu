@@ -5,38 +5,16 @@
  */
 #include "fused/decode_step/decode_step.h"
 
-#include "primitives/draw/argmax.h"
-#include "primitives/base/dtype.h"
 #include "primitives/base/launch.h"
-#include "primitives/draw/sample.h"
+#include "fused/decode_step/decode_step_draw.h"
 #include "fused/decode_step/decode_step_grid.h"
 #include "fused/decode_step/decode_step_moe.h"
 
-static struct cairn_sample_args sample_args(const struct cairn_decode_step_args *args)
-{
-	struct cairn_sample_args s = {};
-
-	s.size = sizeof(s);
-	s.out = args->tokens;
-	s.logits = args->logits;
-	s.temperature = args->temperature;
-	s.top_k = args->top_k;
-	s.top_p = args->top_p;
-	s.min_p = args->min_p;
-	s.seed = args->seed;
-	s.offset = args->offset;
-	s.rows = args->kv.batch;
-	s.vocab = args->vocab;
-	return s;
-}
-
 /* Plans the grid's part of the workspace, then the sampler's. */
 static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
-		size_t *bytes, size_t *sample_bytes)
+		size_t *bytes, size_t *draw_bytes)
 {
-	struct cairn_sample_args s = sample_args(args);
-
-	*bytes = *sample_bytes = 0;
+	*bytes = *draw_bytes = 0;
 	if (!args->kv.batch)
 		return 0;
 	if (!args->kv_lora_rank && args->num_qo_heads / args->num_kv_heads > GRID_MAX_GROUP)
@@ -45,54 +23,36 @@ static int plan(const struct cairn_decode_step_args *args, struct grid_args *g,
 	g->s = decode_step_grid(args);
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe_workspace(args, bytes) :
 		  grid_plan(g, (char *)args->workspace, bytes));
-	return args->temperature ? cairn_sample_workspace(&s, sample_bytes) : 0;
+	return decode_step_draw_workspace(args, draw_bytes);
 }
 
 extern "C" int cairn_decode_step_workspace(const struct cairn_decode_step_args *args, size_t *bytes)
 {
 	struct grid_args g = {};
-	size_t grid_bytes, sample_bytes;
+	size_t grid_bytes, draw_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "decode_step_workspace: bytes: null pointer");
-	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
-	*bytes = grid_bytes + sample_bytes;
+	CAIRN_TRY(plan(args, &g, &grid_bytes, &draw_bytes));
+	*bytes = grid_bytes + draw_bytes;
 	return 0;
 }
 
 extern "C" int cairn_decode_step(const struct cairn_decode_step_args *args, void *stream)
 {
 	struct grid_args g = {};
-	size_t grid_bytes, sample_bytes;
+	size_t grid_bytes, draw_bytes;
 
 	CAIRN_TRY(cairn_decode_step_check(args));
-	CAIRN_TRY(plan(args, &g, &grid_bytes, &sample_bytes));
+	CAIRN_TRY(plan(args, &g, &grid_bytes, &draw_bytes));
 	if (!args->kv.batch)
 		return 0;
-	if (!args->workspace || args->workspace_bytes < grid_bytes + sample_bytes)
+	if (!args->workspace || args->workspace_bytes < grid_bytes + draw_bytes)
 		return cairn_error(EINVAL, "decode_step: workspace: needs %zu bytes",
-				   grid_bytes + sample_bytes);
+				   grid_bytes + draw_bytes);
 	CAIRN_TRY(decode_step_is_moe(args) ? decode_step_moe(args, stream) :
 		  grid_launch(&g, 0, args->num_layers * GRID_KINDS + 1,
 			      args->form != CAIRN_DECODE_STEP_GRAPH, stream));
-	if (args->tokens && args->temperature) {
-		struct cairn_sample_args s = sample_args(args);
-
-		s.workspace = sample_bytes ? (char *)args->workspace + grid_bytes : NULL;
-		s.workspace_bytes = sample_bytes;
-		return cairn_sample(&s, stream);
-	}
-	if (args->tokens) {
-		struct cairn_argmax_args a = {};
-
-		a.size = sizeof(a);
-		a.out = args->tokens;
-		a.logits = args->logits;
-		a.rows = args->kv.batch;
-		a.vocab = args->vocab;
-		a.dtype = CAIRN_F32;
-		return cairn_argmax(&a, stream);
-	}
-	return 0;
+	return decode_step_draw(args, (char *)args->workspace + grid_bytes, draw_bytes, stream);
 }

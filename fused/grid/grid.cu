@@ -50,7 +50,7 @@
 /* 256 threads of each kind: 65536 registers in all */
 #define WORKER_REGS(way)	(256 - LOADER_REGS(way))
 
-template <int dtype, int head_dim, int way>
+template <int dtype, int head_dim, int way, int shared>
 GRID void run_worker(const struct grid_args &a)
 {
 	struct ring r = ring_of(a, threadIdx.x / 32);
@@ -61,6 +61,7 @@ GRID void run_worker(const struct grid_args &a)
 	uint32_t base = 0;
 	struct grid_lens lens = {};
 	struct pair_sums pair = {};
+	struct grid_call call;
 	uint32_t norms = 0;
 	int position = 0, have_rope = 0, rope = threadIdx.x < a.s.kv.batch * (head_dim / 2);
 	float freq = rope ? __ldg(a.s.inv_freq + threadIdx.x % (head_dim / 2)) : 0;
@@ -87,6 +88,8 @@ GRID void run_worker(const struct grid_args &a)
 				base = __ldcg(&a.calls[blockIdx.x].x);
 			else
 				base = __ldcg(&a.calls[blockIdx.x].y);
+			if (shared)
+				grid_call_begin(a, call);
 			if (blockIdx.x < a.num_tasks)
 				lens = grid_load_lens<way>(a, blockIdx.x);
 			if (rope)
@@ -123,11 +126,19 @@ GRID void run_worker(const struct grid_args &a)
 		if constexpr (way == GRID_WIDE)
 			run_wide<dtype>(a, r, phase, kind, left, pair);
 		else
-			run_product<dtype, way>(a, r, phase, kind, addend, left, base + 1 + phase);
+			run_product<dtype, way, shared>(a, r, phase, kind, addend, left, base + 1 + phase,
+							call);
+		/* all compute warps have read the number of the call, and synchronised since */
+		if (shared && phase == a.first_phase && threadIdx.x == 0)
+			call.entered = comm_enter(a.comm);
 		/* all compute warps have synchronised since the product, so they have finished it */
 		if (has_key_ring<way>(a) && kind == GRID_QKV && threadIdx.x == 0)
 			ptx_mbarrier_arrive(ptx_smem(grid_mem) + GRID_FREE);
 	}
+	if (shared)
+		grid_gather_logits(a, call);
+	if (shared && threadIdx.x == 0)
+		comm_leave(a.comm, call.number, call.entered);
 	/*
 	 * Each CTA has its own counter: with a shared one, every CTA would wait for the reply before it
 	 * exits, which would delay the next kernel's CTA on its SM.
@@ -138,7 +149,7 @@ GRID void run_worker(const struct grid_args &a)
 		a.calls[blockIdx.x].y = base + (uint32_t)(a.end_phase - a.first_phase - 1);
 }
 
-template <int dtype, int head_dim, int way>
+template <int dtype, int head_dim, int way, int shared>
 static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_constant__ struct grid_args a)
 {
 	struct loader l;
@@ -161,7 +172,7 @@ static __global__ __launch_bounds__(THREADS, 1) void grid_kernel(const __grid_co
 		run_loader<head_dim, way>(a, l);
 	} else {
 		ptx_setmaxnreg_inc<WORKER_REGS(way)>();
-		run_worker<dtype, head_dim, way>(a);
+		run_worker<dtype, head_dim, way, shared>(a);
 	}
 }
 
@@ -330,7 +341,7 @@ static int num_barrier_ctas(const struct grid_args *a)
 	l.smem = SMEM_MAX;
 	l.cluster = 2;
 	/* all instances have the same occupancy */
-	pairs = cairn_max_active_clusters((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE>, &l);
+	pairs = cairn_max_active_clusters((const void *)grid_kernel<CAIRN_BF16, 128, GRID_WIDE, 0>, &l);
 	if (pairs > sms / 2)
 		pairs = sms / 2;
 	return pairs > 0 ? 2 * pairs : pairs < 0 ? pairs :
@@ -340,18 +351,18 @@ static int num_barrier_ctas(const struct grid_args *a)
 
 static const void *pick_kernel(const struct grid_args *a)
 {
-#define PICK(way) (a->s.head_dim == 128 ? \
-	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 128, way> : \
-				  (const void *)grid_kernel<CAIRN_BF16, 128, way> : \
-	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, way> : \
-				  (const void *)grid_kernel<CAIRN_BF16, 64, way>)
+#define PICK(way, shared) (a->s.head_dim == 128 ? \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 128, way, shared> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 128, way, shared> : \
+	a->s.dtype == CAIRN_F16 ? (const void *)grid_kernel<CAIRN_F16, 64, way, shared> : \
+				  (const void *)grid_kernel<CAIRN_BF16, 64, way, shared>)
 	switch (grid_way(a)) {
 	case GRID_BY_LL:
-		return PICK(GRID_BY_LL);
+		return a->comm.ranks > 1 ? PICK(GRID_BY_LL, 1) : PICK(GRID_BY_LL, 0);
 	case GRID_BY_BARRIER:
-		return PICK(GRID_BY_BARRIER);
+		return PICK(GRID_BY_BARRIER, 0);
 	default:
-		return PICK(GRID_WIDE);
+		return PICK(GRID_WIDE, 0);
 	}
 #undef PICK
 }

@@ -4,21 +4,12 @@
 #define CAIRN_GRID_CUH
 
 #include "fused/grid/grid_exchange.cuh"
+#include "fused/grid/grid_ranks.cuh"
 
 template <int dtype> GRID void grid_put(void *p, int64_t i, float v)
 {
 	((uint16_t *)p)[i] = (uint16_t)row_pack2<dtype>(v, 0);
 }
-
-/*
- * The terms that are added to a result, as stored in memory. They are loaded before the product because their
- * latency is long. to: with LL words, the address for this result and the next one (a CTA's columns come in
- * pairs).
- */
-struct grid_addend {
-	uint16_t bias, x;
-	uint64_t *to;
-};
 
 GRID uint64_t *grid_ll_at(const struct grid_args &a, int phase, int kind, int row, int col)
 {
@@ -129,11 +120,6 @@ GRID void multiply_stage(uint32_t tile, const uint4 (*x)[4], float (*sum)[wide ?
 	}
 }
 
-/* The row of a unit (one of 16) and the request of the element that a lane handles in one turn */
-struct grid_element {
-	int row, col, mine;
-};
-
 GRID struct grid_element grid_element(const struct grid_args &a, int kind, int2 rows, int unit, int turn)
 {
 	const int element = turn * 32 + threadIdx.x % 32, at = element % STAGE_ROWS;
@@ -198,9 +184,10 @@ GRID void grid_result_ll(const struct grid_args &a, int phase, int kind, float v
  * the writer of a later unit. In the latter case it has seen all warps arrive at that unit, and the set's
  * last writer arrived there only after it had read the set.
  */
-template <int dtype, int way>
+template <int dtype, int way, int shared>
 GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int kind,
-		      struct grid_addend addend, const struct norm_left &left, uint32_t number)
+		      struct grid_addend addend, const struct norm_left &left, uint32_t number,
+		      struct grid_call &call)
 {
 	constexpr int by_ll = way == GRID_BY_LL, most = 2;	/* stages at a time */
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, quad = lane / 4, t = lane % 4;
@@ -266,12 +253,17 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 			for (int i = 0; i < GRID_WARPS; i++)
 				total += from[i * sums];
 			up = __shfl_down_sync(~0u, total, 8);
-			total += row_element<dtype>(&addend.bias, 0) + row_element<dtype>(&addend.x, 0);
-			if (by_ll && kind != GRID_HEAD)
-				grid_result_ll<dtype>(a, phase, kind, total, up, addend.to,
-							e.mine && e.col % 2 == 0, number);
-			else if (e.mine)
-				grid_result<dtype>(a, phase, kind, e.row, e.col, total, up);
+			if (shared && kind != GRID_QKV && kind != GRID_GATE_UP) {
+				grid_send<dtype>(a, phase, kind, e, total, addend, call, number);
+			} else {
+				total += row_element<dtype>(&addend.bias, 0) +
+					 row_element<dtype>(&addend.x, 0);
+				if (by_ll && kind != GRID_HEAD)
+					grid_result_ll<dtype>(a, phase, kind, total, up, addend.to,
+							      e.mine && e.col % 2 == 0, number);
+				else if (e.mine)
+					grid_result<dtype>(a, phase, kind, e.row, e.col, total, up);
+			}
 		}
 		turn = turn < writers ? turn + GRID_WARPS - writers : turn - writers;
 		if (++buf == a.sum_bufs)
@@ -279,6 +271,8 @@ GRID void run_product(const struct grid_args &a, struct ring &r, int phase, int 
 		if (a.sum_bufs == 1)
 			work_sync();
 	}
+	if (shared)
+		grid_settle<dtype>(a, call, number);
 	end_phase<way>(a, phase);
 }
 #endif

@@ -15,6 +15,7 @@
 #include <stdint.h>
 
 #include "fused/cache/kv_view.h"
+#include "primitives/comm/comm_device.h"
 
 enum grid_kind { GRID_QKV, GRID_ATTN, GRID_OUT, GRID_GATE_UP, GRID_DOWN, GRID_HEAD };
 
@@ -92,6 +93,11 @@ struct grid_args {
 	int32_t at_ml, at_o, at_rope, at_pair, at_a, at_rings;
 	/* KV heads of a task; warps of each; tasks of a request. Up to 8 requests: 1, all, num_kv_heads */
 	int32_t task_heads, head_warps, request_tasks;
+	/*
+	 * comm.ranks > 1: several ranks share the model, and s has the sizes and weights of this one
+	 * (grid_ranks.cuh); vocab is its share. 0: none do
+	 */
+	struct comm_device comm;
 };
 
 /*
@@ -107,6 +113,12 @@ static inline __host__ __device__ int32_t grid_heads_at(const struct grid_args &
 
 /* Sets the geometry and the addresses in the workspace; ws may be NULL. Sets *bytes; returns 0 or -errno. */
 int grid_plan(struct grid_args *a, char *ws, size_t *bytes);
+/* Returns the LL words of a mailbox (comm_device.h) that a step of several ranks needs. */
+static inline __host__ __device__ int64_t grid_rank_words(const struct grid_args &a)
+{
+	return (int64_t)a.s.kv.batch * (2 * (int64_t)a.s.num_layers * a.s.hidden + a.s.vocab) / 2;
+}
+
 /* Runs phases [first, end): in one launch if persistent, otherwise in one launch for each phase. */
 int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent, void *stream);
 

@@ -39,6 +39,23 @@ GRID uint32_t ll_missing(uint4 v, uint32_t number)
 	return (v.y ^ number) | (v.w ^ number);
 }
 
+/* ---- results of products ---- */
+
+/*
+ * The terms that are added to a result, as stored in memory. They are loaded before the product because their
+ * latency is long. to: with LL words, the address for this result and the next one (a CTA's columns come in
+ * pairs).
+ */
+struct grid_addend {
+	uint16_t bias, x;
+	uint64_t *to;
+};
+
+/* The row of a unit (one of 16) and the request of the element that a lane handles in one turn */
+struct grid_element {
+	int row, col, mine;
+};
+
 /* ---- grid barriers ---- */
 
 /*

@@ -7,13 +7,16 @@
  * the own block, and wait for the words of the others in the order in which these send. Blocks that exceed a
  * mailbox take several launches.
  *
+ * Blocks of LONG bytes and more go to boxes instead (comm_device.h), in pieces. A CTA sends AHEAD pieces before it
+ * receives one, so that the link is busy while pieces are copied out of the boxes.
+ *
  * A CTA waits for the words that its counterparts send before they wait. All CTAs of a launch are resident at
  * once, on a device that is not full of other work that never ends.
  *
  * barriers   one __syncthreads
  *
  * Floor: a launch in a graph (0.8 us), a load (0.5), a crossing (0.8), and 16 / 12 of the bytes at the link's
- * speed (370 GB/s).
+ * speed (370 GB/s); long blocks: the bytes.
  */
 #include "primitives/base/launch.h"
 #include "primitives/comm/all_to_all.h"
@@ -21,6 +24,11 @@
 
 #define THREADS		256
 #define GROUPS		2	/* of a thread: a launch has at most 512 CTAs */
+#define LONG		(1 << 20)	/* bytes of a block that goes to a box */
+#define VECTORS		4	/* of a thread, in a piece */
+#define PIECE		(VECTORS * THREADS)
+#define AHEAD		2
+#define LONG_CTAS	2	/* of an SM */
 
 struct exchange_args {
 	struct comm_device c;
@@ -58,6 +66,109 @@ all_to_all_kernel(const __grid_constant__ struct exchange_args a)
 		comm_leave(a.c, number, entered);
 }
 
+/* Copies piece `first` of two lists of vectors; `from` or `to` is a box, or both are rows. */
+template <class From, class To>
+static __device__ __forceinline__ void copy_piece(uint32_t first, uint32_t total, From from, To to)
+{
+	uint4 v[VECTORS];
+
+#pragma unroll
+	for (int k = 0; k < VECTORS; k++) {
+		const uint32_t i = first + k * THREADS + threadIdx.x;
+
+		if (i < total)
+			v[k] = *from(i);
+	}
+#pragma unroll
+	for (int k = 0; k < VECTORS; k++) {
+		const uint32_t i = first + k * THREADS + threadIdx.x;
+
+		if (i < total)
+			*to(i) = v[k];
+	}
+}
+
+static __device__ __forceinline__ void send_piece(const struct exchange_args &a, uint32_t number, uint32_t piece)
+{
+	for (int i = 1; i < a.c.ranks; i++) {
+		const int to = (a.c.rank + i) % a.c.ranks;
+		const struct comm_rows x = block_of(a.x, a.x_block, to);
+		uint4 *box = (uint4 *)comm_box(a.c, to, a.c.rank, number);
+
+		copy_piece(piece * PIECE, x.total, [&](uint32_t k) { return comm_vector(x, k); },
+			   [&](uint32_t k) { return box + k; });
+	}
+	__syncthreads();
+	if (threadIdx.x == piece % (THREADS / 32) * 32)		/* a fence takes long, so warps take turns */
+		comm_tell(a.c, number, piece);
+}
+
+static __device__ __forceinline__ void receive_piece(const struct exchange_args &a, uint32_t number,
+						     uint32_t piece)
+{
+	const int lane = threadIdx.x % 32;
+	struct comm_rows out = block_of(a.out, a.out_block, a.c.rank), x = block_of(a.x, a.x_block, a.c.rank);
+
+	copy_piece(piece * PIECE, x.total, [&](uint32_t k) { return comm_vector(x, k); },
+		   [&](uint32_t k) { return comm_vector(out, k); });
+	if (lane < a.c.ranks && lane != a.c.rank)
+		comm_await_piece(a.c, COMM_ALL_TO_ALL, number, lane, piece);
+	__syncwarp();
+	for (int i = 1; i < a.c.ranks; i++) {
+		const int from = (a.c.rank + a.c.ranks - i) % a.c.ranks;
+		const uint4 *box = (const uint4 *)comm_box(a.c, a.c.rank, from, number);
+
+		out = block_of(a.out, a.out_block, from);
+		copy_piece(piece * PIECE, out.total, [&](uint32_t k) { return box + k; },
+			   [&](uint32_t k) { return comm_vector(out, k); });
+	}
+}
+
+__global__ void __launch_bounds__(THREADS, 2 * LONG_CTAS)
+all_to_all_long_kernel(const __grid_constant__ struct exchange_args a)
+{
+	const uint32_t pieces = (a.x.total + PIECE - 1) / PIECE, step = gridDim.x;
+	uint32_t number, entered = 0, sent = blockIdx.x;
+	bool sends;
+
+	ptx_griddepcontrol_wait();
+	ptx_griddepcontrol_launch_dependents();
+	number = comm_number(a.c);
+	sends = !comm_has_failed(a.c);
+	__syncthreads();
+	if (threadIdx.x == 0)
+		entered = comm_enter(a.c);
+	for (uint32_t piece = blockIdx.x; piece < pieces; piece += step) {
+		for (; sends && sent < pieces && sent <= piece + AHEAD * step; sent += step)
+			send_piece(a, number, sent);
+		receive_piece(a, number, piece);
+	}
+	if (threadIdx.x == 0)
+		comm_leave(a.c, number, entered);
+}
+
+/* Exchanges rows through boxes: as many as a box holds in a launch, by CTAs that are all resident. */
+static int exchange_long(const struct cairn_all_to_all_args *a, struct exchange_args *e, struct cairn_launch *l)
+{
+	const int32_t most = COMM_BOX / a->row_bytes, sms = cairn_num_sms();
+	void *params[] = { e };
+
+	if (sms < 0)
+		return sms;
+	for (int32_t first = 0; first < a->rows; first += most) {
+		const int32_t rows = a->rows - first < most ? a->rows - first : most;
+		unsigned int pieces;
+
+		e->out.total = e->x.total = (uint32_t)rows * e->x.row;
+		e->out.base = (char *)a->out + first * a->out_stride;
+		e->x.base = (char *)a->x + first * a->x_stride;
+		pieces = (e->x.total + PIECE - 1) / PIECE;
+		l->grid[0] = pieces < (unsigned int)(LONG_CTAS * sms) ? pieces : LONG_CTAS * sms;
+		CAIRN_TRY(cairn_launch((const void *)all_to_all_long_kernel, l, params));
+	}
+	return 0;
+}
+
 extern "C" int cairn_all_to_all(const struct cairn_all_to_all_args *a, void *stream)
 {
 	struct cairn_launch l = { .block = { THREADS }, .pdl = 1, .stream = stream };
@@ -72,6 +183,8 @@ extern "C" int cairn_all_to_all(const struct cairn_all_to_all_args *a, void *str
 	e.out.stride = a->out_stride;
 	e.x.stride = a->x_stride;
 	e.out.row = e.x.row = a->row_bytes / 16;
+	if (a->comm.ranks > 1 && (int64_t)a->rows * a->row_bytes >= LONG)
+		return exchange_long(a, &e, &l);
 	most = COMM_VECTORS / e.x.row;
 	for (int32_t first = 0; first < a->rows; first += most) {
 		const int32_t rows = a->rows - first < most ? a->rows - first : most;

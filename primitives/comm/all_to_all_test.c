@@ -44,6 +44,10 @@ static const struct shape singles[] = {
 	{ .ranks = 2, .rows = 65541, .row_bytes = 16, .layout = SPREAD },
 	/* a row is a page, at which a rank can be held (ranks.h) */
 	{ .ranks = 3, .rows = 2, .row_bytes = 4096, .layout = TO_ROWS },
+	/* through boxes of a device: more than one box; the other rank does not come */
+	{ .ranks = 2, .rows = 4200, .row_bytes = 4112, .layout = TO_ROWS, .device_only = 1 },
+	{ .ranks = 2, .rows = 2001, .row_bytes = 2048, .layout = GATHER, .trouble = CAIRN_TROUBLE_ABSENT,
+	  .device_only = 1 },
 };
 #define FIRST_ENDS	(NUM_GRID + (int)ARRAY_SIZE(singles))
 #define NUM_ENDS	60

@@ -19,7 +19,8 @@
 
 #define GRANULE	((size_t)2 << 20)
 
-static const char *const op_names[COMM_NUM_OPS] = { "all_reduce_norm", "all_to_all", "send_recv" };
+static const char *const op_names[COMM_NUM_OPS] = { "all_reduce_norm", "all_to_all", "send_recv",
+						    "decode_step_ranks" };
 
 struct hello {
 	struct comm_hello common;
@@ -226,7 +227,7 @@ int cairn_comm_open(const struct cairn_comm_args *a, struct cairn_comm *comm)
 	c->d.rank = a->rank;
 	c->d.ranks = a->ranks;
 	c->d.timeout_ns = (uint64_t)(a->timeout_ms ? a->timeout_ms : CAIRN_COMM_TIMEOUT_MS) * 1000000u;
-	c->stages_at = COMM_CONTROL + 2 * (size_t)a->ranks * COMM_WORDS * 16;
+	c->stages_at = COMM_CONTROL + 2 * (size_t)a->ranks * (COMM_WORDS * 16 + COMM_BOX);
 	c->heap_at = c->stages_at + 2 * (size_t)COMM_STAGE;
 	c->bytes = (c->heap_at + a->heap_bytes + GRANULE - 1) / GRANULE * GRANULE;
 	ret = join(c, a);

@@ -48,6 +48,28 @@ COMM char *comm_word(const struct comm_device &c, int owner, int sender, uint32_
 	return c.mail[owner] + ((uint64_t)((number & 1) * c.ranks + sender) * COMM_WORDS + i) * 16;
 }
 
+/* Returns the box that `sender` fills at rank `owner` in call `number`. */
+COMM char *comm_box(const struct comm_device &c, int owner, int sender, uint32_t number)
+{
+	return c.mail[owner] + (uint64_t)2 * c.ranks * COMM_WORDS * 16 +
+	       ((uint64_t)(number & 1) * c.ranks + sender) * COMM_BOX;
+}
+
+/* Returns flag `i` of the mailbox that `sender` writes at rank `owner`. A call has either words or flags. */
+COMM uint32_t *comm_flag(const struct comm_device &c, int owner, int sender, uint32_t number, uint32_t i)
+{
+	return (uint32_t *)comm_word(c, owner, sender, number, i) + 3;
+}
+
+/* Tells all other ranks of piece i, whose bytes this CTA's threads have stored before their last barrier. */
+COMM void comm_tell(const struct comm_device &c, uint32_t number, uint32_t i)
+{
+	__threadfence_system();
+	for (int r = 0; r < c.ranks; r++)
+		if (r != c.rank)
+			ptx_st_relaxed_sys_u32(comm_flag(c, r, c.rank, number, i), number);
+}
+
 /* Ends all waits of this communicator, and leaves a record of the first that failed. */
 COMM bool comm_fail(const struct comm_device &c, int op, uint32_t number, int rank, int code)
 {
@@ -91,6 +113,22 @@ COMM uint4 comm_await(const struct comm_device &c, int op, uint32_t number, int 
 			break;
 	}
 	return v;
+}
+
+/* Waits for piece i of rank's box. If the wait fails, the bytes are undefined. */
+COMM void comm_await_piece(const struct comm_device &c, int op, uint32_t number, int rank, uint32_t i)
+{
+	const uint32_t *flag = comm_flag(c, c.rank, rank, number, i);
+	uint64_t start = 0;
+
+	for (;;) {
+#pragma unroll 1
+		for (int k = 0; k < COMM_POLLS; k++)
+			if (ptx_ld_acquire_sys_u32(flag) == number)
+				return;
+		if (comm_gives_up(c, op, number, rank, &start))
+			return;
+	}
 }
 
 #endif

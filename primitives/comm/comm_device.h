@@ -2,7 +2,8 @@
 /*
  * comm_device - what the kernels of collectives need of a communicator
  *
- * segment   control words (COMM_CONTROL bytes) | mailboxes, 2 sets of one for each sender | 2 stages | heap
+ * segment   control words (COMM_CONTROL bytes) | mailboxes, 2 sets of one for each sender | boxes, as many |
+ *           2 stages | heap
  *
  * A mailbox has COMM_WORDS LL words of 128 bits: three 32-bit units of payload and the number of the call
  * that wrote them. Numbers are counted over all calls of the communicator, in the segment, so that captured
@@ -13,6 +14,11 @@
  *
  * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
  * number that is still to come, unless it was written 2^32 calls ago.
+ *
+ * Of long messages of all_reduce_norm and all_to_all, the mailbox holds flags only: one for each piece, the last
+ * 32 bits of a word. The bytes are in the box of the same sender and set, of which the same holds. A flag is
+ * stored after a fence, which waits until the bytes before it have been acknowledged; but the link then carries
+ * 16 bytes for 16, where words carry 12.
  *
  * Copy engines move the bytes of long messages (send_recv.cu), which the receiver finds in a stage after all
  * ranks have met. The two stages are used in turn, counted by the host. A rank may write message k to a stage
@@ -25,6 +31,7 @@
 
 #define COMM_CONTROL	4096
 #define COMM_WORDS	(1 << 20)	/* of a mailbox */
+#define COMM_BOX	(16 << 20)	/* bytes of a box */
 #define COMM_STAGE	(16 << 20)	/* bytes of a stage */
 
 /* What a wait that has failed leaves, in host memory that the kernel writes. code is written last. */
@@ -33,7 +40,9 @@ struct comm_record {
 };
 
 /* The operations that a record can name. */
-enum comm_op { COMM_ALL_REDUCE_NORM, COMM_ALL_TO_ALL, COMM_SEND_RECV, COMM_NUM_OPS };
+enum comm_op {
+	COMM_ALL_REDUCE_NORM, COMM_ALL_TO_ALL, COMM_SEND_RECV, COMM_DECODE_STEP_RANKS, COMM_NUM_OPS
+};
 
 /* In the segment; numbers start at all ones. */
 struct comm_words {

@@ -233,7 +233,7 @@ static int time_calls(struct comm_group *g, cudaGraphExec_t *exec, double *ns)
 
 /* ---- rows ---- */
 
-static const char *const op_names[COMM_NUM_OPS] = { "all_reduce_norm", "all_to_all", "send_recv" };
+static const char *const op_names[] = { "all_reduce_norm", "all_to_all", "send_recv" };
 
 /* The first rows, of all_reduce_norm on two GPUs, are named without the number of ranks. */
 static void name_case(char *name, size_t len, const struct comm_group *g, enum comm_op op, size_t bytes)
@@ -297,7 +297,7 @@ static void measure(struct cairn_test *t, int ranks, const char *impl, int (*pre
 		cairn_skip(t, "%s", cairn_last_error());
 	else if (!EXPECT(t, ret == 0))
 		cairn_note(t, "%s", cairn_last_error());
-	for (int op = 0; op < COMM_NUM_OPS; op++)
+	for (int op = 0; op < (int)ARRAY_SIZE(op_names); op++)
 		for (size_t i = 0; i < ARRAY_SIZE(kb) && !ret && goes_on; i++) {
 			if (g.gpus < ranks && kb[i] > 256)	/* all ranks' CTAs must be resident */
 				break;

@@ -264,6 +264,8 @@ void cairn_model_free(struct cairn_model *model);	/* NULL is legal */
 /* Returns a weight, or NULL if the model has no such weight. The caller must know which layers
  * have it: dense and expert layers differ. */
 void *cairn_model_weight(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);
+/* Returns at which byte of the output matrix (CAIRN_W_LM_HEAD) this rank's rows begin. */
+size_t cairn_model_head_at(const struct cairn_model *model);
 
 /* Returns the scales of an 8-bit weight, those of all experts in order; NULL: the weight is not 8-bit. */
 const float *cairn_model_scale(const struct cairn_model *model, int32_t layer, enum cairn_weight weight);

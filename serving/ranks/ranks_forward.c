@@ -24,10 +24,8 @@ int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a)
 }
 
 /* A matrix that is not the embedding has only this rank's rows. */
-size_t forward_head_at(const struct walk *w)
+size_t cairn_model_head_at(const struct cairn_model *m)
 {
-	const struct cairn_model *m = w->m;
-
 	if (!m->config.tie_word_embeddings || m->dims[CAIRN_D_HEAD_VOCAB] == m->dims[CAIRN_D_VOCAB])
 		return 0;
 	return (size_t)m->rank * (size_t)m->dims[CAIRN_D_HEAD_VOCAB] * (size_t)m->dims[CAIRN_D_HIDDEN] *

@@ -54,6 +54,23 @@ static int pass_on(const struct cairn_send_recv_args *args, void *stream)
 	return tp_explain(tp_table.tp, tp_table.base.send_recv(&a, stream), tp_table.tp->passes, "send_recv");
 }
 
+static int step(const struct cairn_decode_step_ranks_args *args, void *stream)
+{
+	struct cairn_decode_step_ranks_args a = *args;
+
+	a.comm = tp_table.comm;
+	return tp_explain(tp_table.tp, tp_table.base.decode_step_ranks(&a, stream), tp_table.tp->passes,
+			  "decode_step_ranks");
+}
+
+static int step_workspace(const struct cairn_decode_step_ranks_args *args, size_t *bytes)
+{
+	struct cairn_decode_step_ranks_args a = *args;
+
+	a.comm = tp_table.comm;
+	return tp_table.base.decode_step_ranks_workspace(&a, bytes);
+}
+
 static void tell_identity(struct identity *id, const struct cairn_impl *impl, const char *model)
 {
 	struct cairn_device_info info = { .size = sizeof(info) };
@@ -132,6 +149,8 @@ int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *mod
 	impl->all_reduce_norm = sum_norm;
 	impl->all_to_all = impl->all_to_all ? gather : NULL;
 	impl->send_recv = impl->send_recv ? pass_on : NULL;
+	impl->decode_step_ranks = impl->decode_step_ranks ? step : NULL;
+	impl->decode_step_ranks_workspace = impl->decode_step_ranks_workspace ? step_workspace : NULL;
 	return tp_start_watcher(tp);
 }
 

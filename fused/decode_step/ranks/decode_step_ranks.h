@@ -6,8 +6,8 @@
  * decode_step.h, for rank r of n:
  *
  *   each layer:
- *     p[r]  = attention of rank r's heads to the norm of x, times its columns of w_o
- *     x     = x + (p[0] + p[1] + ... + p[n-1]) + b_o
+ *     p[r]  = attention of rank r's heads to the norm of x, times its columns of w_o; p[0] has b_o added
+ *     x     = x + (p[0] + p[1] + ... + p[n-1])
  *     p[r]  = (silu(g) * u) w_down^T, of rank r's columns of the MLP
  *     x     = x + (p[0] + p[1] + ... + p[n-1])
  *   logits  = those of all ranks' rows of lm_head, one rank after the other
@@ -21,7 +21,7 @@
  *   step.w_qkv, b_qkv     the rows of its query heads, then of its KV heads' keys, then of their values
  *   step.w_o, w_down      [hidden, its columns]
  *   step.w_gate_up        [2 step.intermediate, hidden]; gates, ups
- *   step.b_o              of rank 0, which adds it; NULL on the others
+ *   step.b_o              whole, on rank 0; NULL on the others
  *   step.lm_head          [step.vocab / n, hidden], rows r * step.vocab / n and following
  *   comm                  the ranks; all make the same calls in the same order (comm.h)
  *

@@ -6,6 +6,7 @@
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
+#include "serving/model/model_graph.h"
 
 const char *const cairn_decode_path_names[] = { "auto", "graph", "persistent", "unfused", NULL };
 
@@ -37,17 +38,18 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 	const struct cairn_model_config *c = &m->config;
 	const struct cairn_latent_config *l = &c->latent;
 	const struct cairn_experts_config *x = &c->experts;
+	const char *head = cairn_model_weight(m, 0, CAIRN_W_LM_HEAD);
 
 	return (struct cairn_decode_step_args){
 		.size = sizeof(struct cairn_decode_step_args), .logits = b->logits, .tokens = draw->tokens,
 		.ids = b->ids,
 		.embed = cairn_model_weight(m, 0, CAIRN_W_EMBED),
-		.lm_head = cairn_model_weight(m, 0, CAIRN_W_LM_HEAD),
+		.lm_head = head + cairn_model_head_at(m),
 		.final_norm = cairn_model_weight(m, 0, CAIRN_W_FINAL_NORM),
 		.attn_norm = cairn_model_weight(m, 0, CAIRN_W_ATTN_NORM),
 		.w_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV),
 		.b_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV_BIAS),
-		.w_o = cairn_model_weight(m, 0, CAIRN_W_O), .b_o = cairn_model_weight(m, 0, CAIRN_W_O_BIAS),
+		.w_o = cairn_model_weight(m, 0, CAIRN_W_O), .b_o = m->rank ? NULL : cairn_model_weight(m, 0, CAIRN_W_O_BIAS),
 		.mlp_norm = cairn_model_weight(m, 0, CAIRN_W_MLP_NORM),
 		.w_gate_up = cairn_model_weight(m, 0, CAIRN_W_GATE_UP),
 		.w_down = cairn_model_weight(m, 0, CAIRN_W_DOWN), .inv_freq = m->inv_freq,
@@ -80,14 +82,17 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 }
 
 /*
- * Returns whether decode_step supports the model; windows are checked for each pass. A rank of a ring has all
- * weights and keys.
+ * Returns whether decode_step, or decode_step_ranks, supports the model; windows are checked for each pass. A
+ * rank of a ring has all weights and keys.
  */
 static int expressible(const struct cairn_model *m)
 {
 	const struct cairn_model_config *c = &m->config;
 
-	return m->ranks <= 1 && (m->context_ranks <= 1 || m->exchange != CAIRN_EXCHANGE_HEADS) &&
+	if (m->ranks > 1 && (c->latent.kv_lora_rank || c->experts.num_experts ||
+			     cairn_model_head_shares(c) != m->ranks))
+		return 0;
+	return (m->context_ranks <= 1 || m->exchange != CAIRN_EXCHANGE_HEADS) &&
 	       c->stages <= 1 && !m->lora &&
 	       !m->elements[CAIRN_W_GATE_UP_BIAS] && !m->elements[CAIRN_W_DOWN_BIAS] && !c->head_norms &&
 	       !c->block_norms && !c->embed_scale && !(c->norm_offset > 0) && !(c->attn_softcap > 0) &&
@@ -97,16 +102,48 @@ static int expressible(const struct cairn_model *m)
 	       m->weights == CAIRN_WEIGHTS_PLAIN && m->kv == CAIRN_KV_PLAIN;
 }
 
+static int has_operation(const struct cairn_model *m)
+{
+	return m->ranks > 1 ? m->impl->decode_step_ranks != NULL : m->impl->decode_step != NULL;
+}
+
+static int ask_workspace(const struct cairn_model *m, const struct cairn_decode_step_args *step, size_t *bytes)
+{
+	const struct cairn_impl *impl = m->impl;
+	struct cairn_decode_step_ranks_args args = { .step = *step };
+
+	if (m->ranks <= 1)
+		return impl->decode_step_workspace ? impl->decode_step_workspace(step, bytes) : 0;
+	args.step.size = sizeof(args);
+	return impl->decode_step_ranks_workspace ? impl->decode_step_ranks_workspace(&args, bytes) : 0;
+}
+
+/* Names no communicator: the table adds it (serving/ranks/ranks.h). */
+static int call(const struct cairn_model *m, const struct cairn_decode_step_args *step, void *stream)
+{
+	struct cairn_decode_step_ranks_args args = { .step = *step };
+
+	if (m->ranks <= 1)
+		return m->impl->decode_step(step, stream);
+	args.step.size = sizeof(args);
+	return m->impl->decode_step_ranks(&args, stream);
+}
+
+static const char *name_of(const struct cairn_model *m)
+{
+	return m->ranks > 1 ? "decode_step_ranks" : "decode_step";
+}
+
 int cairn_decoder_create(struct cairn_decoder **out, const struct cairn_model *m, enum cairn_decode_path path)
 {
-	int has_op = m->impl->decode_step != NULL;
+	int has_op = has_operation(m);
 	struct cairn_decoder *d;
 
 	if (path == CAIRN_DECODE_GRAPH || path == CAIRN_DECODE_PERSISTENT) {
 		if (!has_op)
 			return cairn_error(EOPNOTSUPP,
-					   "%s: decode %s: the table has no operation decode_step",
-					   m->impl->name, cairn_decode_path_names[path]);
+					   "%s: decode %s: the table has no operation %s",
+					   m->impl->name, cairn_decode_path_names[path], name_of(m));
 		if (!expressible(m))
 			return cairn_error(EOPNOTSUPP,
 					   "%s: decode %s: decode_step does not support this model's "
@@ -190,11 +227,12 @@ int cairn_decoder_prepare(struct cairn_decoder *d, const struct cairn_kv_store *
 		return 0;
 	}
 	args = make_args(d, kv, b, draw);
-	ret = impl->decode_step_workspace ? impl->decode_step_workspace(&args, &bytes) : 0;
+	ret = ask_workspace(d->model, &args, &bytes);
 	if (refused(d, ret))
 		*fits = 0;
 	else
-		CAIRN_TRY(cairn_table_ret(impl, ret, "decode_step_workspace"));
+		CAIRN_TRY(cairn_table_ret(impl, ret, d->model->ranks > 1 ? "decode_step_ranks_workspace" :
+					  "decode_step_workspace"));
 	if (*fits)
 		CAIRN_TRY(reserve(d, bytes, stream, moved));
 	d->last = now;
@@ -206,12 +244,12 @@ int cairn_decoder_run(struct cairn_decoder *d, const struct cairn_kv_store *kv, 
 		      const struct cairn_draw *draw, void *stream, int *done)
 {
 	struct cairn_decode_step_args args = make_args(d, kv, b, draw);
-	int ret = d->model->impl->decode_step(&args, stream);
+	int ret = call(d->model, &args, stream);
 
 	*done = !refused(d, ret);
 	if (!*done) {
 		d->too_many = b->batch;
 		return 0;
 	}
-	return cairn_table_ret(d->model->impl, ret, "decode_step");
+	return cairn_table_ret(d->model->impl, ret, name_of(d->model));
 }

@@ -4,7 +4,8 @@
  *
  * If a table has decode_step, a pass in which every request has one row and draws a token from it needs no
  * other operation: embedding, layers, logits and draw are one call. decode_step has a workspace of its own,
- * which keeps counters from call to call.
+ * which keeps counters from call to call. Ranks that share a model call decode_step_ranks instead, of which
+ * the same holds.
  *
  * The results equal those of the operation list (forward.h) up to rounding, not bitwise: sums that the list
  * rounds between two operations stay in fp32 here.

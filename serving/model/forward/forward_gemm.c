@@ -240,7 +240,7 @@ int forward_gemm(struct walk *w, const struct cairn_graph_op *op)
 	};
 
 	if (op->kind == CAIRN_OP_LM_HEAD)
-		args.b = (const char *)args.b + forward_head_at(w);
+		args.b = (const char *)args.b + cairn_model_head_at(w->m);
 	if (w->part != FORWARD_ALL)
 		CAIRN_TRY(take_part(w, op, &args, &scale, &scale_w4));
 	CAIRN_TRY(run_product(w, op, &args, scale, scale_w4));

@@ -171,8 +171,6 @@ static inline int forward_head_adds(const struct cairn_graph_op *first)
 
 /* Runs a norm that is a collective: it sums x over the ranks first. */
 int forward_sum_norm(const struct walk *w, const struct cairn_rmsnorm_args *a);
-/* Returns at which byte of the output matrix this rank's rows begin. */
-size_t forward_head_at(const struct walk *w);
 int forward_gather(const struct walk *w, const struct cairn_graph_op *op);
 
 /* ---- one of several ranks that share the rows of a pass: serving/ranks/ranks_context.c ---- */
