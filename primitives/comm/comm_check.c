@@ -29,6 +29,11 @@ int cairn_comm_check_open(const struct cairn_comm_args *a, const struct cairn_co
 	return check_ranks(a->rank, a->ranks, "comm_open");
 }
 
+int cairn_comm_check_ranks(const struct cairn_comm *comm, const char *name)
+{
+	return check_ranks(comm->rank, comm->ranks, name);
+}
+
 int cairn_comm_check(const struct cairn_comm *comm, const char *name)
 {
 	if (!comm || !comm->handle)
