@@ -81,7 +81,8 @@ void cairn_comm_close_cpu(struct cairn_comm *comm);
 /* The argument checks of all tables. name: the operation, for the text. */
 int cairn_comm_check_open(const struct cairn_comm_args *args, const struct cairn_comm *comm);
 int cairn_comm_check(const struct cairn_comm *comm, const char *name);
-int cairn_comm_check_ranks(int32_t rank, int32_t ranks, const char *name);
+/* Checks rank and ranks alone; handle may be NULL. For workspace queries. */
+int cairn_comm_check_ranks(const struct cairn_comm *comm, const char *name);
 
 #ifdef __cplusplus
 }
