@@ -6,6 +6,7 @@
  * error anywhere in a share changes every number. Two runs with ranks must give the same bits.
  */
 #include "conformance/harness.h"
+#include "serving/ranks/ranks_gpus_test.h"
 #include "serving/ranks/ranks_model_test.h"
 
 /* Blocks that are not those of the whole matrix have other scales, so codes are rounded elsewhere. */
@@ -63,6 +64,34 @@ static void dense(struct cairn_test *t)
 	};
 
 	run_all(t, all, ARRAY_SIZE(all));
+}
+
+/* Steps that decode are one operation, which rounds at other places than a list does. */
+static void run_fused(struct cairn_test *t, int cuda)
+{
+	int64_t steps[2] = { 0 };
+	const struct shared all[] = {
+		{ .name = "llama3_tiny", .ranks = 2, .close = 0.05f, .cuda = cuda, .fused_steps = &steps[0] },
+		{ .name = "longrope_tiny", .ranks = 2, .close = 0.05f, .cuda = cuda,
+		  .fused_steps = &steps[1] },
+	};
+
+	run_all(t, all, ARRAY_SIZE(all));
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		EXPECT(t, steps[i] > 0);
+}
+
+static void fused(struct cairn_test *t)
+{
+	run_fused(t, 0);
+}
+
+static void fused_cuda(struct cairn_test *t)
+{
+	if (has_gpus(1))
+		run_fused(t, 1);
+	else
+		cairn_skip(t, "needs a GPU");
 }
 
 static void experts(struct cairn_test *t)
@@ -179,7 +208,8 @@ static void nano_batches(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "four_bits", four_bits }, { "nano_batches", nano_batches },
-	{ "dense", dense }, { "experts", experts }, { "latent", latent }, { "eight_bits", eight_bits },
+	{ "dense", dense }, { "fused", fused }, { "fused_cuda", fused_cuda },
+	{ "experts", experts }, { "latent", latent }, { "eight_bits", eight_bits },
 };
 
 const struct cairn_family cairn_ranks_model_family = {

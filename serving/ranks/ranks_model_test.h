@@ -38,6 +38,8 @@ struct shared {
 	const char *kind;
 	int inter;
 	int late;			/* each rank's table is late, with an order of its own */
+	int64_t *fused_steps;		/* steps may be one operation; gets how many of the ranks were. NULL: lists */
+	int cuda;			/* each rank has a GPU of its own, or all have the first one */
 };
 
 /* All experts are chosen, so that no rounding, on any machine, changes the choice. */
@@ -102,7 +104,8 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 	const struct cairn_engine_options eo = {
 		.max_batch = NUM, .max_rows = s->max_rows ? s->max_rows : 64, .max_context = 64,
 		.page_size = s->page_size, .context_rows = s->context_rows, .context = context,
-		.context_keys = s->context_keys, .chunk_rows = 16, .decode = CAIRN_DECODE_UNFUSED,
+		.context_keys = s->context_keys, .chunk_rows = 16,
+		.decode = s->fused_steps ? CAIRN_DECODE_AUTO : CAIRN_DECODE_UNFUSED,
 		.stripes = tp && s->stripes, .num_pages = s->num_pages,
 		.tap = tp ? cairn_tp_tap(tp) : NULL, .nano = s->nano,
 	};
@@ -129,19 +132,25 @@ static inline int score(struct cairn_model *m, struct cairn_model *context, stru
 		ret = cairn_engine_submit(e, &draws);
 	if (!ret)
 		ret = cairn_engine_run(e);
-	if (!ret && s->nano_steps) {
+	if (!ret)
 		cairn_engine_stats(e, &stats);
+	if (!ret && s->nano_steps)
 		*s->nano_steps = stats.nano_steps;
-	}
+	if (!ret && s->fused_steps && tp)
+		*s->fused_steps = stats.fused_steps;
 	cairn_engine_destroy(e);
 	return ret;
 }
 
-/* Starts the table of a rank: cpu, or late as open_table() does. */
+/* Starts the table of a rank: cpu, cuda, or late as open_table() does. */
 static inline int start_table(struct cairn_impl *impl, const struct shared *s, int rank)
 {
 	char path[PATH_MAX] = "cpu", seed[16];
 
+	if (s->cuda) {
+		CAIRN_TRY(cairn_impl_open("cuda", impl));
+		return rank && !cairn_impl_start(impl, rank) ? 0 : cairn_impl_start(impl, 0);
+	}
 	if (s->late) {
 		if (!cairn_beside("late_plugin.so", path, sizeof(path)))
 			return cairn_error(ENODEV, "late_plugin.so is not next to the program");

@@ -14,6 +14,7 @@
 #include "conformance/suite/threads.h"
 #include "serving/nano/nano_test.h"
 #include "serving/ranks/ranks.h"
+#include "serving/ranks/ranks_gpus_test.h"
 
 #define PLACES	160
 #define WAIT_MS	60000
@@ -429,18 +430,6 @@ static void mutants_late(struct cairn_test *t)
 	static const struct setting setting = { "late", 2, { { "llama3_tiny", all_noticed } }, 1 };
 
 	on_ranks(t, &setting);
-}
-
-/* Asks in a process of its own: ranks are forked before a table is started. */
-static int has_gpus(int n)
-{
-	struct cairn_impl impl;
-	const pid_t pid = fork();
-	int status = 1;
-
-	if (!pid)
-		_exit(cairn_impl_open("cuda", &impl) || cairn_impl_start(&impl, n - 1));
-	return pid > 0 && waitpid(pid, &status, 0) == pid && !status;
 }
 
 static void two_cuda(struct cairn_test *t)
