@@ -159,14 +159,15 @@ ROW uint64_t octet_sum(uint64_t v)
 
 /*
  * Rank 0 only: draws from the n listed tokens, which include every token that can be kept. Keeps the top_k
- * most probable ones, then their shortest prefix whose weight reaches the target (0: top_p of their weight),
+ * most probable ones, then their shortest prefix whose weight reaches s->target (0: top_p of their weight),
  * then the tokens that pass min_p. Each token is compared with all others three times: by key, to drop tokens
  * outside the top k; then to find its rank and the weight ahead of it; finally, among the kept tokens, to
  * find the weight before it in index order. Returns the token in one thread, and -1 in all other threads.
  */
-ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t target, float top_p)
+ROW int32_t finish(const struct state *st, int n, uint32_t top_k, float top_p)
 {
 	struct shared *s = st->s;
+	uint64_t target = s->target;
 	const int t = threadIdx.x, lane = t % 32, each = THREADS / st->size, rank = t / each, part = t % 8;
 	const uint64_t *window = s->list + rank * (LIST / st->size);
 	uint64_t *flat = (uint64_t *)s->low;			/* [MANY] */
@@ -264,35 +265,37 @@ ROW int32_t finish(const struct state *st, int n, uint32_t top_k, uint64_t targe
 
 /*
  * The general path: top_k, top_p and the draw are iterations of one loop, which keeps the code small. As soon
- * as few enough tokens are left, lists them in rank 0 and returns their number; *top_k and *target then
+ * as few enough tokens are left, lists them in rank 0 and returns their number; *top_k and s->target then
  * describe the work that remains for finish(). Otherwise writes the token to *out and returns 0.
  */
 template <bool resident>
-ROW int general(const struct state *st, uint32_t *top_k, float top_p, uint64_t *target, int32_t *out)
+ROW int general(const struct state *st, uint32_t *top_k, float top_p, int32_t *out)
 {
 	struct shared *s = st->s;
+	bool summed = false;
 
 #pragma unroll 1
 	for (int step = *top_k ? 0 : 1; step < 3; step++) {
-		struct cut cut = { 0, 0, 0, 0 };
+		struct cut cut = { 0, 0, 0, -1 };
 		int32_t index = INT32_MAX;
 
 		if (step == 1 && !(top_p < 1))
 			continue;
 		if (step < 2) {
 			narrow<resident>(st, step ? 0 : *top_k, top_p, FEW, &cut);
-			if (cut.listed && step) {
+			if (cut.listed && step)
 				*top_k = UINT32_MAX;
-				*target = cut.target;
-			}
 			if (cut.listed)
 				return cut.listed;
 			if (!cut.key)
 				continue;
+			summed = cut.collected >= 0 && !cut.equals;
+			if (summed)
+				add_listed(st, cut.collected, cut.key);
 		}
 		if (step == 2 || cut.equals)
 			index = locate<resident>(st, cut.key, step == 2 ? s->uniform : cut.equals - 1,
-						 step == 2);
+						 step == 2, step == 2 && summed);
 		else if (cut.key == s->rule.key)
 			index = s->rule.last;
 		__syncthreads();
@@ -316,7 +319,6 @@ sample_kernel(const __grid_constant__ struct cairn_sample_args a)
 	struct shared *s = (struct shared *)dynamic;
 	struct state st = { .s = s };
 	uint64_t param = 0;
-	uint64_t target = 0;
 	uint32_t top, bound, top_k;
 	struct rule rule;
 	int32_t index;
@@ -358,17 +360,19 @@ sample_kernel(const __grid_constant__ struct cairn_sample_args a)
 		top_k = 1;
 		top_p = 1;
 	}
-	if (threadIdx.x == 0)
+	if (threadIdx.x == 0) {
 		s->rule = rule;
+		s->target = 0;
+	}
 	if (top_k && bound)
 		n = gather<resident>(&st, &rule, sample_unkey(bound), SAMPLE_BINS, MANY);
 	else
 		__syncthreads();
 	if (!n)
-		n = general<resident>(&st, &top_k, top_p, &target, a.out + row);
+		n = general<resident>(&st, &top_k, top_p, a.out + row);
 	if (!n || st.rank)
 		return;
-	index = finish(&st, n, top_k, target, top_p);
+	index = finish(&st, n, top_k, top_p);
 	if (index >= 0)
 		a.out[row] = index;
 }

@@ -6,6 +6,8 @@
  *   pick     finds the bin in which the sum over all CTAs' bins crosses the target: each CTA reads its peers'
  *            sums of 16 bins, then the 16 bins in question, and computes the same answer
  *   narrow   weighs by depth and picks; then by key inside that bin, until one key is left
+ *   collect  for top_p, between the two: lists the tokens of that bin, of which each CTA has a few dozen, and sums
+ *            those before it, which are kept. Nothing after it passes over all tokens
  *   locate   finds the token at which a running sum by index crosses a mark
  *
  * A pick has one cluster barrier. Its bins may be cleared only after the next cluster barrier, when all CTAs
@@ -34,14 +36,17 @@ struct rule {
 
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
-	uint64_t list[LIST];		/* in rank 0, a window per CTA: key << 32 | ~index */
+	/* gather(): in rank 0, a window per CTA; collect(): of each CTA. key << 32 | ~index */
+	uint64_t list[LIST];
 	uint4 scratch[THREADS];		/* for pick_bin(), which cannot use list[]: peers may be filling it */
 	uint64_t coarse[COARSE];	/* sums of 16 bins each, of this CTA */
 	uint64_t all_coarse[COARSE];	/* sums of 16 bins each, of all CTAs */
 	uint4 box[2][MAX_CLUSTER];	/* values posted by each CTA; [1]: of gather(), locate() */
 	uint64_t sums[WARPS];
+	uint64_t segments[WARPS];	/* collect(): weights of kept tokens, by the warps of locate() */
 	uint64_t found_above, found_in;	/* results of pick_bin(): sum of the bins before, sum in it */
 	uint64_t uniform, total;
+	uint64_t target;		/* of finish(): what the kept tokens must weigh; 0: top_p of all */
 	uint64_t params[6];		/* temperature, top_k, top_p, min_p (low words), seed, offset */
 	uint32_t tops[OCTETS];
 	struct rule rule;
@@ -298,9 +303,10 @@ ROW bool pick_bin(const struct state *st, uint64_t *target, float top_p, struct 
  * more in one CTA than its window of the list holds.
  */
 template <bool resident>
-ROW int gather(const struct state *st, const struct rule *rule, float least, uint32_t bin, int limit)
+ROW int gather(const struct state *st, const struct rule *of, float least, uint32_t bin, int limit)
 {
 	struct shared *s = st->s;
+	const struct rule rule = *of;
 	const int window = LIST / st->size, lane = threadIdx.x % 32;
 	const uint32_t list = ptx_mapa(ptx_smem(&s->list[st->rank * window]), 0);
 	uint32_t total, most;
@@ -308,22 +314,27 @@ ROW int gather(const struct state *st, const struct rule *rule, float least, uin
 	if (threadIdx.x == 0)
 		s->count = 0;
 	__syncthreads();
-#pragma unroll 4
-	for (int i = threadIdx.x; i < st->n; i += THREADS) {
-		float clean = token<resident>(st, i), depth;
-		uint32_t at;
+	/* a window that overflows ends the pass */
+	for (int first = threadIdx.x; first < st->n && *(volatile uint32_t *)&s->count <= window;
+	     first += 4 * THREADS) {
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			const int i = first + k * THREADS;
+			float clean = i < st->n ? token<resident>(st, i) : -INFINITY, depth;
+			uint32_t at;
 
-		if (bin < SAMPLE_BINS) {
-			depth = depth_of(rule, clean, st->first + i);
-			if (depth == INFINITY || sample_bin(depth) > bin)
+			if (bin < SAMPLE_BINS) {
+				depth = depth_of(&rule, clean, st->first + i);
+				if (depth == INFINITY || sample_bin(depth) > bin)
+					continue;
+			} else if (clean < least || clean == -INFINITY) {
 				continue;
-		} else if (clean < least || clean == -INFINITY) {
-			continue;
+			}
+			at = atomicAdd(&s->count, 1u);
+			if (at < window)
+				ptx_st_relaxed_cluster_shared_b64(list + 8 * at,
+								  word(~(st->first + i), sample_key(clean)));
 		}
-		at = atomicAdd(&s->count, 1u);
-		if (at < window)
-			ptx_st_relaxed_cluster_shared_b64(list + 8 * at,
-							  word(~(st->first + i), sample_key(clean)));
 	}
 	__syncthreads();
 	exchange_post(st, 1, make_uint4(s->count, 0, 0, 0));
@@ -334,12 +345,33 @@ ROW int gather(const struct state *st, const struct rule *rule, float least, uin
 	return total <= limit && most <= window ? total : 0;
 }
 
+/* Sets the smallest and the largest key over the cluster; returns the largest count. Contains a cluster barrier. */
+ROW uint32_t agree_on_keys(const struct state *st, uint32_t least, uint32_t most, uint32_t count, uint32_t *lo,
+			   uint32_t *hi)
+{
+	struct shared *s = st->s;
+	const int lane = threadIdx.x % 32;
+	uint4 posted;
+
+	least = __reduce_min_sync(ALL_LANES, least);
+	most = __reduce_max_sync(ALL_LANES, most);
+	if (lane == 0)
+		s->sums[threadIdx.x / 32] = word(least, most);
+	__syncthreads();
+	least = __reduce_min_sync(ALL_LANES, lane < WARPS ? (uint32_t)s->sums[lane] : UINT32_MAX);
+	most = __reduce_max_sync(ALL_LANES, lane < WARPS ? (uint32_t)(s->sums[lane] >> 32) : 0);
+	exchange_post(st, 0, make_uint4(least, most, count, 0));
+	exchange_wait(st);
+	posted = lane < st->size ? s->box[0][lane] : make_uint4(UINT32_MAX, 0, 0, 0);
+	*lo = __reduce_min_sync(ALL_LANES, posted.x);
+	*hi = __reduce_max_sync(ALL_LANES, posted.y);
+	return __reduce_max_sync(ALL_LANES, posted.z);
+}
+
 /* Finds the smallest and the largest key in a bin of depth. Contains a cluster barrier. */
 template <bool resident> ROW void extent(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
 {
-	struct shared *s = st->s;
-	const struct rule rule = s->rule;
-	const int lane = threadIdx.x % 32;
+	const struct rule rule = st->s->rule;
 	uint32_t least = UINT32_MAX, most = 0;
 
 	for (int i = threadIdx.x; i < st->n; i += THREADS) {
@@ -350,26 +382,133 @@ template <bool resident> ROW void extent(const struct state *st, uint32_t bin, u
 			most = max(most, sample_key(clean));
 		}
 	}
-	least = __reduce_min_sync(ALL_LANES, least);
-	most = __reduce_max_sync(ALL_LANES, most);
-	if (lane == 0)
-		s->sums[threadIdx.x / 32] = word(least, most);
+	agree_on_keys(st, least, most, 0, lo, hi);
+}
+
+/* Tokens of a warp in locate(): a contiguous segment, so that order by warp and lane is index order. */
+ROW int segment_of(const struct state *st)
+{
+	return (st->n + THREADS - 1) / THREADS * 32;
+}
+
+/*
+ * Lists this CTA's tokens in a bin of depth, and sums what the tokens before it weigh in the draw. Also sets the
+ * smallest and the largest key in the bin. Returns the number of tokens listed, or -1 if there are too many in a
+ * CTA. Contains a cluster barrier.
+ */
+template <bool resident> ROW int collect(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, each = segment_of(st);
+	const int from = min(warp * each, st->n), to = min(from + each, st->n);
+	uint32_t least = UINT32_MAX, most = 0, count;
+	uint64_t sum = 0;
+
+	if (threadIdx.x == 0)
+		s->count = 0;
 	__syncthreads();
-	least = __reduce_min_sync(ALL_LANES, lane < WARPS ? (uint32_t)s->sums[lane] : UINT32_MAX);
-	most = __reduce_max_sync(ALL_LANES, lane < WARPS ? (uint32_t)(s->sums[lane] >> 32) : 0);
-	exchange_post(st, 0, make_uint4(least, most, 0, 0));
-	exchange_wait(st);
-	*lo = __reduce_min_sync(ALL_LANES, lane < st->size ? s->box[0][lane].x : UINT32_MAX);
-	*hi = __reduce_max_sync(ALL_LANES, lane < st->size ? s->box[0][lane].y : 0);
+#pragma unroll 1
+	for (int i = from + lane; i < to; i += 32) {
+		float clean = token<resident>(st, i), depth = depth_of(&rule, clean, st->first + i);
+		uint32_t at;
+
+		if (depth == INFINITY || sample_bin(depth) > bin)
+			continue;
+		if (sample_bin(depth) < bin) {
+			sum += likely(&rule, depth) ? fixed(exponential(depth)) : 0;
+			continue;
+		}
+		least = min(least, sample_key(clean));
+		most = max(most, sample_key(clean));
+		at = atomicAdd(&s->count, 1u);
+		if (at < LIST)
+			s->list[at] = word(~(st->first + i), sample_key(clean));
+	}
+	sum = warp_sum(sum);
+	if (lane == 0)
+		s->segments[warp] = sum;
+	__syncthreads();
+	count = s->count;
+	return agree_on_keys(st, least, most, count, lo, hi) <= LIST ? (int)count : -1;
+}
+
+/* Adds the listed tokens that are kept, those of `key` and above, to the sums of their segments. */
+ROW void add_listed(const struct state *st, int listed, uint32_t key)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+	const int each = segment_of(st);
+
+	for (int i = threadIdx.x; i < listed; i += THREADS) {
+		const uint32_t own = (uint32_t)(s->list[i] >> 32);
+		const int at = (int)~(uint32_t)s->list[i] - st->first;
+		const float depth = sample_depth(rule.max, sample_unkey(own), rule.slope);
+
+		if (own >= key && likely(&rule, depth))
+			atomicAdd((unsigned long long *)&s->segments[at / each],
+				  (unsigned long long)fixed(exponential(depth)));
+	}
 }
 
 /* Result of narrow() */
 struct cut {
 	int listed;		/* number of tokens in rank 0's list; 0: no list */
-	uint64_t target;	/* what the kept tokens must reach, a count or a weight */
 	uint32_t key;		/* without a list: smallest key that is kept; 0: all tokens are kept */
 	uint64_t equals;	/* number of kept tokens with this key; 0: all of them */
+	int collected;		/* tokens in this CTA's list; -1: they were not collected */
 };
+
+/* Adds all tokens to the bins of their depths: 1 each, or by_weight their weights. */
+template <bool resident> ROW void weigh_depths(const struct state *st, bool by_weight)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+
+#pragma unroll 2
+	for (int i = threadIdx.x; i < st->n; i += THREADS) {
+		float depth = depth_of(&rule, token<resident>(st, i), st->first + i);
+
+		if (depth == INFINITY)
+			continue;
+		if (by_weight)
+			add_to_bin(s, sample_bin(depth), fixed(exponential(depth)));
+		else
+			atomicAdd(&s->low[sample_bin(depth)], 1u);
+	}
+}
+
+/* Adds all tokens with a key from lo to hi to bins of keys. */
+template <bool resident>
+ROW void weigh_keys(const struct state *st, uint32_t lo, uint32_t hi, int shift, bool by_weight)
+{
+	struct shared *s = st->s;
+	const struct rule rule = s->rule;
+
+#pragma unroll 2
+	for (int i = threadIdx.x; i < st->n; i += THREADS) {
+		const float clean = token<resident>(st, i), depth = depth_of(&rule, clean, st->first + i);
+		const uint32_t key = sample_key(clean);
+
+		if (depth == INFINITY || key < lo || key > hi)
+			continue;
+		if (by_weight)
+			add_to_bin(s, (hi - key) >> shift, fixed(exponential(depth)));
+		else
+			atomicAdd(&s->low[(hi - key) >> shift], 1u);
+	}
+}
+
+/* The same for the tokens that collect() has listed, by weight. */
+ROW void weigh_listed(struct shared *s, int listed, uint32_t lo, uint32_t hi, int shift)
+{
+	for (int i = threadIdx.x; i < listed; i += THREADS) {
+		const uint32_t key = (uint32_t)(s->list[i] >> 32);
+
+		if (key >= lo && key <= hi)
+			add_to_bin(s, (hi - key) >> shift, weight_of(&s->rule, sample_unkey(key)));
+	}
+}
 
 /*
  * Narrows the kept tokens to top_k tokens or, with top_k 0, to top_p of the weight. Starts with bins of
@@ -383,55 +522,41 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	uint64_t left = top_k, unit;
 	uint32_t lo = 0, hi = 0;
 	struct pick p;
-	int shift = 0;
 
 	cut->key = 0;
 	cut->equals = 0;
 	cut->listed = 0;
+	cut->collected = -1;
+	empty_bins(st);
+	weigh_depths<resident>(st, !top_k);
+	if (!pick_bin(st, &left, top_k ? 1 : top_p, &p))
+		return;
+	if (threadIdx.x == 0 && !top_k)
+		s->target = left;
+	cut->listed = gather<resident>(st, &s->rule, 0, p.bin, few);
+	if (cut->listed)
+		return;
+	if (!top_k)
+		cut->collected = collect<resident>(st, p.bin, &lo, &hi);
+	else
+		extent<resident>(st, p.bin, &lo, &hi);
+	left -= p.above;
 #pragma unroll 1
-	for (bool by_key = false; !by_key || lo < hi; by_key = true) {
-		struct rule rule;
+	while (lo < hi) {
+		const int shift = sample_shift(lo, hi);
 
-		if (by_key) {
-			shift = sample_shift(lo, hi);
-			cluster_sync(st);	/* all peers have read the bins */
-		}
+		cluster_sync(st);	/* all peers have read the bins */
 		empty_bins(st);
-		rule = s->rule;
-#pragma unroll 4
-		for (int i = threadIdx.x; i < st->n; i += THREADS) {
-			float clean = token<resident>(st, i), depth = depth_of(&rule, clean, st->first + i);
-			uint32_t key = sample_key(clean), bin;
-
-			if (depth == INFINITY || (by_key && (key < lo || key > hi)))
-				continue;
-			bin = by_key ? (hi - key) >> shift : sample_bin(depth);
-			if (top_k)
-				atomicAdd(&s->low[bin], 1u);
-			else
-				add_to_bin(s, bin, fixed(exponential(depth)));
-		}
-		if (!pick_bin(st, &left, by_key ? 0 : top_k ? 1 : top_p, &p))
-			return;
-		if (by_key) {
-			hi -= p.bin << shift;
-			lo = max(lo, hi - min(hi, (1u << shift) - 1));
-		} else {
-			cut->target = left;
-			rule = s->rule;
-			cut->listed = gather<resident>(st, &rule, 0, p.bin, few);
-			if (cut->listed)
-				return;
-			extent<resident>(st, p.bin, &lo, &hi);
-		}
+		if (cut->collected < 0)
+			weigh_keys<resident>(st, lo, hi, shift, !top_k);
+		else
+			weigh_listed(s, cut->collected, lo, hi, shift);
+		pick_bin(st, &left, 0, &p);
+		hi -= p.bin << shift;
+		lo = max(lo, hi - min(hi, (1u << shift) - 1));
 		left -= p.above;
 	}
-	unit = 1;
-	if (!top_k) {
-		struct rule rule = s->rule;
-
-		unit = weight_of(&rule, sample_unkey(lo));
-	}
+	unit = top_k ? 1 : weight_of(&s->rule, sample_unkey(lo));
 	left = (left + unit - 1) / unit;
 	cut->equals = left < p.in / unit ? left : 0;
 	cut->key = lo;
@@ -453,24 +578,22 @@ ROW uint64_t share_of(const struct state *st, const struct rule *rule, int i, in
 /*
  * Returns the index of the token at which the running sum of share_of() exceeds mark. draw: mark is a
  * fraction of the total, in units of 2^-64; only the CTA that holds the token gets the index, the others get
- * -1. Without draw all CTAs get the index.
+ * -1. Without draw all CTAs get the index. summed: the sums of segments are known.
  */
 template <bool resident>
-ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool draw)
+ROW int32_t locate(const struct state *st, uint32_t key, uint64_t mark, bool draw, bool summed)
 {
 	struct shared *s = st->s;
 	const struct rule rule = s->rule;
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-	/* warps own contiguous segments, so that order by warp and lane is index order */
-	const int each = (st->n + THREADS - 1) / THREADS * 32;
-	const int from = min(warp * each, st->n), to = min(from + each, st->n);
+	const int each = segment_of(st), from = min(warp * each, st->n), to = min(from + each, st->n);
 	uint64_t sum = 0, before, run;
 	uint4 posted;
 
 #pragma unroll 4
-	for (int i = from + lane; i < to; i += 32)
+	for (int i = from + lane; i < to && !summed; i += 32)
 		sum += share_of<resident>(st, &rule, i, to, key);
-	sum = warp_sum(sum);
+	sum = summed ? s->segments[warp] : warp_sum(sum);
 	if (lane == 0)
 		s->sums[warp] = sum;
 	if (threadIdx.x == 0)

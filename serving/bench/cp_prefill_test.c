@@ -4,15 +4,16 @@
  *
  *   n1_8k, n1_32k, n1_128k, n2_8k_heads, ... n8_128k_both
  *	llama31-8b with random weights on so many GPUs, prompts of so many tokens (128K: 130048) in passes of
- *	at most 8192 rows: heads and ring are the ways of --cp-exchange, tensors is --tp, and both is --tp
- *	with --cp. first_ms: the median of the runs after a warm-up.
+ *	at most 8192 rows of a rank, whose activations then take as much memory as those of one GPU: heads and
+ *	ring are the ways of --cp-exchange, tensors is --tp, and both is --tp with --cp. first_ms: the median
+ *	of the runs after a warm-up.
  *
  * The check runs all ways on the cpu table, with the embedded model.
  */
 #include "conformance/harness.h"
 #include "serving/bench/ranks_load_test.h"
 
-#define ROWS	8192
+#define ROWS	8192	/* of a rank */
 
 enum way { alone, heads, ring, tensors, both };
 
@@ -34,8 +35,9 @@ static int run(struct cairn_test *t, const char *impl, const char *shape, const 
 static void measure(struct cairn_test *t, int32_t ranks, int32_t k, enum way way)
 {
 	/* the model has 131072 positions, which must do for an answer, too */
+	const int32_t rows = way == heads || way == ring ? ROWS * ranks : ROWS;
 	const struct ranks_load l = {
-		.batch = 1, .tokens = k == 128 ? 130048 : k << 10, .rows = ROWS, .runs = k == 128 ? 2 : 3,
+		.batch = 1, .tokens = k == 128 ? 130048 : k << 10, .rows = rows, .runs = k == 128 ? 2 : 3,
 	};
 	struct ranks_times times;
 	char name[64];
@@ -44,7 +46,7 @@ static void measure(struct cairn_test *t, int32_t ranks, int32_t k, enum way way
 		return;
 	snprintf(name, sizeof(name), "llama31_8b_%dk_n%d%s", k, ranks, names[way]);
 	cairn_row(t, name, "cuda", "\"prompt_tokens\":%d,\"ranks\":%d,\"pass_rows\":%d,\"first_ms\":%.2f",
-		  l.tokens, ranks, ROWS, (double)times.first_ns * 1e-6);
+		  l.tokens, ranks, rows, (double)times.first_ns * 1e-6);
 }
 
 static void ways_on_cpu(struct cairn_test *t)

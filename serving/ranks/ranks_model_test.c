@@ -5,6 +5,8 @@
  * A prompt is scored and continued by an engine with ranks and by one without. The weights are random, so an
  * error anywhere in a share changes every number. Two runs with ranks must give the same bits.
  */
+#include <sys/mman.h>
+
 #include "conformance/harness.h"
 #include "serving/ranks/ranks_gpus_test.h"
 #include "serving/ranks/ranks_model_test.h"
@@ -12,14 +14,54 @@
 /* Blocks that are not those of the whole matrix have other scales, so codes are rounded elsewhere. */
 #define CLOSE_IN_OWN_BLOCKS	1
 
+/* What a run of one process has scored, in memory that processes share. */
+struct run {
+	struct scored scored;
+	int64_t fused_steps;
+	int ret;
+};
+
+/* Scores by ranks or as a whole. A run on GPUs is a process of its own, because CUDA does not survive a fork. */
+static int score_run(struct cairn_test *t, const struct shared *s, const char *dir, const int32_t *tokens,
+		     int is_whole, struct scored *to)
+{
+	struct shared own = *s;
+	struct run *run;
+	pid_t pid;
+	int ret;
+
+	if (!s->cuda)
+		return is_whole ? score_whole(s, dir, tokens, to) : score_shared(t, s, dir, tokens, NULL, to);
+	run = mmap(NULL, sizeof(*run), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+	if (!EXPECT(t, run != MAP_FAILED))
+		return -ENOMEM;
+	run->ret = -ECHILD;
+	own.fused_steps = &run->fused_steps;
+	pid = fork();
+	if (!pid) {
+		run->ret = is_whole ? score_whole(&own, dir, tokens, &run->scored) :
+				      score_shared(t, &own, dir, tokens, NULL, &run->scored);
+		if (run->ret)
+			fprintf(stderr, "%s\n", cairn_last_error());
+		_exit(0);
+	}
+	EXPECT(t, pid > 0 && waitpid(pid, NULL, 0) == pid);
+	ret = run->ret;
+	*to = run->scored;
+	if (!is_whole)
+		*s->fused_steps = run->fused_steps;
+	munmap(run, sizeof(*run));
+	return ret;
+}
+
 /* Returns whether the tokens drawn at random are the same, too, as far as that can be expected. */
 static int compare(struct cairn_test *t, const struct shared *s, const char *dir, const int32_t *tokens)
 {
 	struct scored whole, shared, again;
 
-	EXPECT(t, score_shared(t, s, dir, tokens, NULL, &shared) == 0);
-	EXPECT(t, score_shared(t, s, dir, tokens, NULL, &again) == 0);
-	EXPECT(t, score_whole(s, dir, tokens, &whole) == 0);
+	EXPECT(t, score_run(t, s, dir, tokens, 0, &shared) == 0);
+	EXPECT(t, score_run(t, s, dir, tokens, 0, &again) == 0);
+	EXPECT(t, score_run(t, s, dir, tokens, 1, &whole) == 0);
 	EXPECT(t, !memcmp(&shared, &again, sizeof(shared)));
 	for (int i = 1; i < NUM; i++)
 		EXPECT(t, whole.prompt[i] < 0 && isfinite(shared.prompt[i]));
