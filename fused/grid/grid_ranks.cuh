@@ -104,8 +104,8 @@ GRID void grid_settle(const struct grid_args &a, struct grid_call &c, uint32_t n
 }
 
 /*
- * Sends the sums of a unit, and its warp adds the other ranks' later. Logits are sent and stored. Called by all
- * lanes.
+ * Sends the sums of a unit, and its warp adds the other ranks' later. Logits are sent and stored. Called by
+ * all lanes.
  */
 template <int dtype>
 GRID void grid_send(const struct grid_args &a, int phase, int kind, const struct grid_element &e, float sum,

@@ -4,11 +4,11 @@
  *
  * Schedule: an LL word carries three units of a row (all_reduce_norm.cuh) and the number of the call
  * (comm_device.h), so that no fence, flag or barrier between GPUs is needed: a word has arrived when it holds
- * the number. Clusters take rows in turn. A cluster sends AHEAD rows first: each thread loads its units and stores a word to every
- * peer. Then it handles the rows one by one, and sends one more row with each, so that the link is busy all
- * the time. A thread polls the same words from every peer, sums them in rank order, adds the residual, and
- * keeps the rounded sum in registers; warps exchange their sums of squares through distributed shared memory;
- * then every thread scales and stores its units.
+ * the number. Clusters take rows in turn. A cluster sends AHEAD rows first: each thread loads its units and
+ * stores a word to every peer. Then it handles the rows one by one, and sends one more row with each, so that
+ * the link is busy all the time. A thread polls the same words from every peer, sums them in rank order, adds
+ * the residual, and keeps the rounded sum in registers; warps exchange their sums of squares through
+ * distributed shared memory; then every thread scales and stores its units.
  *
  * Rows that exceed a mailbox take several launches. Long calls are those of all_reduce_norm_bulk.cu.
  *

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_reduce_norm - what both kernels have in common: the units of a row, their sum with the residual, and the
- * norm
+ * all_reduce_norm - what both kernels have in common: the units of a row, their sum with the residual, and
+ * the norm
  *
  * A row is a sequence of 32-bit units (an fp32 element, or two of 16 bits), and three of them are a word. A
  * cluster of up to 8 CTAs shares a row. How it is divided depends on dim and dtype alone, so that bits depend

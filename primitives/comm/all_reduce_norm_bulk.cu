@@ -3,16 +3,16 @@
  * all_reduce_norm_bulk.cu - one-shot for long calls: rows go through boxes (comm_device.h)
  *
  * Schedule: the first CTAs only send. They copy pieces of the rows to the box of every peer; after each, one
- * warp fences and stores a flag, while the others go on. The other clusters take rows in turn: each thread loads
- * its units, waits for the pieces that hold the row, sums in rank order, adds the residual, and rounds. A
- * cluster does this for its next row while it exchanges the sums of squares of the last one; then it scales and
- * stores that. Flags also tell that this rank's own senders have read a piece, because out may be x.
+ * warp fences and stores a flag, while the others go on. The other clusters take rows in turn: each thread
+ * loads its units, waits for the pieces that hold the row, sums in rank order, adds the residual, and rounds.
+ * A cluster does this for its next row while it exchanges the sums of squares of the last one; then it scales
+ * and stores that. Flags also tell that this rank's own senders have read a piece, because out may be x.
  *
- * Fences are why few CTAs send: a fence waits until all stores before it have been acknowledged. With a piece and
- * a fence for each row, all clusters sending, a call of 32 MB took 309 us, where words take 189.
+ * Fences are why few CTAs send: a fence waits until all stores before it have been acknowledged. With a piece
+ * and a fence for each row, all clusters sending, a call of 32 MB took 309 us, where words take 189.
  *
- * All CTAs of a launch must be resident; the grid is limited to what the device holds. What does not fit a box
- * takes further launches.
+ * All CTAs of a launch must be resident; the grid is limited to what the device holds. What does not fit a
+ * box takes further launches.
  *
  * shared memory, barriers   as all_reduce_norm.cu; a __syncthreads for each piece
  *
@@ -116,7 +116,8 @@ __global__ void __launch_bounds__(THREADS, items > 1 ? 2 : 4)
 all_reduce_norm_bulk_kernel(const __grid_constant__ struct reduce_args a)
 {
 	const uint32_t cta = ptx_cluster_ctarank(), total = (uint32_t)(a.rows * row_vectors(a));
-	const int first = ((int)blockIdx.x - a.senders) >> a.shift, step = ((int)gridDim.x - a.senders) >> a.shift;
+	const int first = ((int)blockIdx.x - a.senders) >> a.shift;
+	const int step = ((int)gridDim.x - a.senders) >> a.shift;
 	uint32_t weight[items][UNITS], sum[items][UNITS], number, entered = 0, turn = 0;
 	__shared__ struct parts s_parts;
 	float squares;
@@ -153,7 +154,8 @@ all_reduce_norm_bulk_kernel(const __grid_constant__ struct reduce_args a)
 		scale = rsqrtf(cluster_take(&s_parts, turn++) / a.dim + a.eps);
 #pragma unroll
 		for (int k = 0; k < items; k++)
-			store_word<dtype>(a, (int64_t)row * a.units, word_of(a, cta, k), scale, weight[k], now[k]);
+			store_word<dtype>(a, (int64_t)row * a.units, word_of(a, cta, k), scale, weight[k],
+					  now[k]);
 	}
 	if (threadIdx.x == 0)
 		comm_leave(a.c, number, entered);

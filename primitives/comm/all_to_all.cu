@@ -7,8 +7,8 @@
  * the own block, and wait for the words of the others in the order in which these send. Blocks that exceed a
  * mailbox take several launches.
  *
- * Blocks of LONG bytes and more go to boxes instead (comm_device.h), in pieces. A CTA sends AHEAD pieces before it
- * receives one, so that the link is busy while pieces are copied out of the boxes.
+ * Blocks of LONG bytes and more go to boxes instead (comm_device.h), in pieces. A CTA sends AHEAD pieces
+ * before it receives one, so that the link is busy while pieces are copied out of the boxes.
  *
  * A CTA waits for the words that its counterparts send before they wait. All CTAs of a launch are resident at
  * once, on a device that is not full of other work that never ends.
@@ -88,7 +88,8 @@ static __device__ __forceinline__ void copy_piece(uint32_t first, uint32_t total
 	}
 }
 
-static __device__ __forceinline__ void send_piece(const struct exchange_args &a, uint32_t number, uint32_t piece)
+static __device__ __forceinline__ void send_piece(const struct exchange_args &a, uint32_t number,
+						  uint32_t piece)
 {
 	for (int i = 1; i < a.c.ranks; i++) {
 		const int to = (a.c.rank + i) % a.c.ranks;
@@ -148,7 +149,8 @@ all_to_all_long_kernel(const __grid_constant__ struct exchange_args a)
 }
 
 /* Exchanges rows through boxes: as many as a box holds in a launch, by CTAs that are all resident. */
-static int exchange_long(const struct cairn_all_to_all_args *a, struct exchange_args *e, struct cairn_launch *l)
+static int exchange_long(const struct cairn_all_to_all_args *a, struct exchange_args *e,
+			 struct cairn_launch *l)
 {
 	const int32_t most = COMM_BOX / a->row_bytes, sms = cairn_num_sms();
 	void *params[] = { e };

@@ -62,8 +62,8 @@ COMM uint32_t *comm_flag(const struct comm_device &c, int owner, int sender, uin
 }
 
 /*
- * Tells all ranks, this one too, of piece i, whose bytes this CTA's threads have read and stored before their last
- * barrier.
+ * Tells all ranks, this one too, of piece i, whose bytes this CTA's threads have read and stored before their
+ * last barrier.
  */
 COMM void comm_tell(const struct comm_device &c, uint32_t number, uint32_t i)
 {

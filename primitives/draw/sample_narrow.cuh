@@ -6,8 +6,9 @@
  *   pick     finds the bin in which the sum over all CTAs' bins crosses the target: each CTA reads its peers'
  *            sums of 16 bins, then the 16 bins in question, and computes the same answer
  *   narrow   weighs by depth and picks; then by key inside that bin, until one key is left
- *   collect  for top_p, between the two: lists the tokens of that bin, of which each CTA has a few dozen, and sums
- *            those before it, which are kept. Nothing after it passes over all tokens
+ *   collect  for top_p, between the two: lists the tokens of that bin, of which each CTA has a few dozen, and
+ *            sums those before it, which are kept. Nothing after it passes over all tokens, and rank 0 alone
+ *            narrows the list to a key
  *   locate   finds the token at which a running sum by index crosses a mark
  *
  * A pick has one cluster barrier. Its bins may be cleared only after the next cluster barrier, when all CTAs
@@ -36,12 +37,15 @@ struct rule {
 
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
-	/* gather(): in rank 0, a window per CTA; collect(): of each CTA. key << 32 | ~index */
+	/*
+	 * key << 32 | ~index; in rank 0 a window per CTA; of collect() also each CTA's own, at its beginning
+	 */
 	uint64_t list[LIST];
 	uint4 scratch[THREADS];		/* for pick_bin(), which cannot use list[]: peers may be filling it */
 	uint64_t coarse[COARSE];	/* sums of 16 bins each, of this CTA */
 	uint64_t all_coarse[COARSE];	/* sums of 16 bins each, of all CTAs */
-	uint4 box[2][MAX_CLUSTER];	/* values posted by each CTA; [1]: of gather(), locate() */
+	/* values posted by each CTA; [1]: of gather(), locate(); [2]: what rank 0 has found in the list */
+	uint4 box[3][MAX_CLUSTER];
 	uint64_t sums[WARPS];
 	uint64_t segments[WARPS];	/* collect(): weights of kept tokens, by the warps of locate() */
 	uint64_t found_above, found_in;	/* results of pick_bin(): sum of the bins before, sum in it */
@@ -345,9 +349,12 @@ ROW int gather(const struct state *st, const struct rule *of, float least, uint3
 	return total <= limit && most <= window ? total : 0;
 }
 
-/* Sets the smallest and the largest key over the cluster; returns the largest count. Contains a cluster barrier. */
-ROW uint32_t agree_on_keys(const struct state *st, uint32_t least, uint32_t most, uint32_t count, uint32_t *lo,
-			   uint32_t *hi)
+/*
+ * Sets the smallest and the largest key over the cluster; returns the largest count. Contains a cluster
+ * barrier.
+ */
+ROW uint32_t agree_on_keys(const struct state *st, uint32_t least, uint32_t most, uint32_t count,
+			   uint32_t *lo, uint32_t *hi)
 {
 	struct shared *s = st->s;
 	const int lane = threadIdx.x % 32;
@@ -392,16 +399,18 @@ ROW int segment_of(const struct state *st)
 }
 
 /*
- * Lists this CTA's tokens in a bin of depth, and sums what the tokens before it weigh in the draw. Also sets the
- * smallest and the largest key in the bin. Returns the number of tokens listed, or -1 if there are too many in a
- * CTA. Contains a cluster barrier.
+ * Lists this CTA's tokens in a bin of depth, here and in rank 0, and sums what the tokens before it weigh in
+ * the draw. Also sets the smallest and the largest key in the bin. Returns the number of tokens listed, or -1
+ * if a CTA has more than its window holds. Contains a cluster barrier, after which box[0] has all CTAs'
+ * numbers.
  */
 template <bool resident> ROW int collect(const struct state *st, uint32_t bin, uint32_t *lo, uint32_t *hi)
 {
 	struct shared *s = st->s;
 	const struct rule rule = s->rule;
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, each = segment_of(st);
-	const int from = min(warp * each, st->n), to = min(from + each, st->n);
+	const int from = min(warp * each, st->n), to = min(from + each, st->n), window = LIST / st->size;
+	const uint32_t list = ptx_mapa(ptx_smem(&s->list[st->rank * window]), 0);
 	uint32_t least = UINT32_MAX, most = 0, count;
 	uint64_t sum = 0;
 
@@ -422,15 +431,18 @@ template <bool resident> ROW int collect(const struct state *st, uint32_t bin, u
 		least = min(least, sample_key(clean));
 		most = max(most, sample_key(clean));
 		at = atomicAdd(&s->count, 1u);
-		if (at < LIST)
+		if (at < window) {
 			s->list[at] = word(~(st->first + i), sample_key(clean));
+			if (st->rank)
+				ptx_st_relaxed_cluster_shared_b64(list + 8 * at, s->list[at]);
+		}
 	}
 	sum = warp_sum(sum);
 	if (lane == 0)
 		s->segments[warp] = sum;
 	__syncthreads();
 	count = s->count;
-	return agree_on_keys(st, least, most, count, lo, hi) <= LIST ? (int)count : -1;
+	return agree_on_keys(st, least, most, count, lo, hi) <= window ? (int)count : -1;
 }
 
 /* Adds the listed tokens that are kept, those of `key` and above, to the sums of their segments. */
@@ -499,13 +511,16 @@ ROW void weigh_keys(const struct state *st, uint32_t lo, uint32_t hi, int shift,
 	}
 }
 
-/* The same for the tokens that collect() has listed, by weight. */
-ROW void weigh_listed(struct shared *s, int listed, uint32_t lo, uint32_t hi, int shift)
+/* The same by weight for the tokens that collect() has listed. Rank 0 calls this. */
+ROW void weigh_listed(const struct state *st, uint32_t lo, uint32_t hi, int shift)
 {
-	for (int i = threadIdx.x; i < listed; i += THREADS) {
+	struct shared *s = st->s;
+	const int window = LIST / st->size;
+
+	for (int i = threadIdx.x; i < LIST; i += THREADS) {
 		const uint32_t key = (uint32_t)(s->list[i] >> 32);
 
-		if (key >= lo && key <= hi)
+		if (i % window < s->box[0][i / window].z && key >= lo && key <= hi)
 			add_to_bin(s, (hi - key) >> shift, weight_of(&s->rule, sample_unkey(key)));
 	}
 }
@@ -521,6 +536,7 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	struct shared *s = st->s;
 	uint64_t left = top_k, unit;
 	uint32_t lo = 0, hi = 0;
+	struct state at = *st;
 	struct pick p;
 
 	cut->key = 0;
@@ -541,17 +557,19 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	else
 		extent<resident>(st, p.bin, &lo, &hi);
 	left -= p.above;
+	if (cut->collected >= 0)
+		at.size = 1;		/* rank 0 goes on alone */
 #pragma unroll 1
-	while (lo < hi) {
+	while (lo < hi && (st->size == at.size || !st->rank)) {
 		const int shift = sample_shift(lo, hi);
 
-		cluster_sync(st);	/* all peers have read the bins */
+		cluster_sync(&at);	/* all peers have read the bins */
 		empty_bins(st);
 		if (cut->collected < 0)
 			weigh_keys<resident>(st, lo, hi, shift, !top_k);
 		else
-			weigh_listed(s, cut->collected, lo, hi, shift);
-		pick_bin(st, &left, 0, &p);
+			weigh_listed(st, lo, hi, shift);
+		pick_bin(&at, &left, 0, &p);
 		hi -= p.bin << shift;
 		lo = max(lo, hi - min(hi, (1u << shift) - 1));
 		left -= p.above;
@@ -560,7 +578,14 @@ ROW void narrow(const struct state *st, uint32_t top_k, float top_p, int few, st
 	left = (left + unit - 1) / unit;
 	cut->equals = left < p.in / unit ? left : 0;
 	cut->key = lo;
-	cluster_sync(st);
+	if (cut->collected < 0) {
+		cluster_sync(st);
+		return;
+	}
+	exchange_post(st, 2, make_uint4(lo, (uint32_t)cut->equals, (uint32_t)(cut->equals >> 32), 0));
+	exchange_wait(st);
+	cut->key = s->box[2][0].x;
+	cut->equals = word(s->box[2][0].y, s->box[2][0].z);
 }
 
 /* Returns what token i adds in locate(): with key 0 its weight in the draw, else 1 if its key is `key`. */

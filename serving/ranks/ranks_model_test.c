@@ -21,7 +21,9 @@ struct run {
 	int ret;
 };
 
-/* Scores by ranks or as a whole. A run on GPUs is a process of its own, because CUDA does not survive a fork. */
+/*
+ * Scores by ranks or as a whole. A run on GPUs is a process of its own, because CUDA does not survive a fork.
+ */
 static int score_run(struct cairn_test *t, const struct shared *s, const char *dir, const int32_t *tokens,
 		     int is_whole, struct scored *to)
 {

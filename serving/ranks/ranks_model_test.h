@@ -38,7 +38,7 @@ struct shared {
 	const char *kind;
 	int inter;
 	int late;			/* each rank's table is late, with an order of its own */
-	int64_t *fused_steps;		/* steps may be one operation; gets how many of the ranks were. NULL: lists */
+	int64_t *fused_steps;		/* steps may be one operation; gets how many were. NULL: lists */
 	int cuda;			/* each rank has a GPU of its own, or all have the first one */
 };
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * decode_step_ranks - launcher: runs a step of several ranks as phases of grid.cu in one launch, then argmax or
- * sampling on every rank; a single rank is decode_step
+ * decode_step_ranks - launcher: runs a step of several ranks as phases of grid.cu in one launch, then argmax
+ * or sampling on every rank; a single rank is decode_step
  */
 #include "fused/decode_step/ranks/decode_step_ranks.h"
 
@@ -24,15 +24,16 @@ static int plan(const struct cairn_decode_step_args *step, int32_t ranks, struct
 	g->s.vocab = step->vocab / ranks;
 	CAIRN_TRY(grid_plan(g, (char *)step->workspace, bytes));
 	if (!g->by_ll)
-		return cairn_error(EOPNOTSUPP, "decode_step_ranks: kv.batch: results of %d requests and hidden "
-				   "%d do not travel as LL words", step->kv.batch, step->hidden);
+		return cairn_error(EOPNOTSUPP, "decode_step_ranks: kv.batch: results of %d requests and "
+				   "hidden %d do not travel as LL words", step->kv.batch, step->hidden);
 	if (grid_rank_words(*g) > COMM_WORDS)
-		return cairn_error(EOPNOTSUPP, "decode_step_ranks: num_layers: the sums of %d layers exceed a "
-				   "mailbox", step->num_layers);
+		return cairn_error(EOPNOTSUPP, "decode_step_ranks: num_layers: the sums of %d layers exceed "
+				   "a mailbox", step->num_layers);
 	return decode_step_draw_workspace(step, draw_bytes);
 }
 
-extern "C" int cairn_decode_step_ranks_workspace(const struct cairn_decode_step_ranks_args *args, size_t *bytes)
+extern "C" int cairn_decode_step_ranks_workspace(const struct cairn_decode_step_ranks_args *args,
+						 size_t *bytes)
 {
 	struct cairn_decode_step_args step;
 	struct grid_args g = {};
@@ -64,7 +65,8 @@ extern "C" int cairn_decode_step_ranks(const struct cairn_decode_step_ranks_args
 	if (!step.kv.batch)
 		return 0;
 	if (!step.workspace || step.workspace_bytes < bytes + draw_bytes)
-		return cairn_error(EINVAL, "decode_step_ranks: workspace: needs %zu bytes", bytes + draw_bytes);
+		return cairn_error(EINVAL, "decode_step_ranks: workspace: needs %zu bytes",
+				   bytes + draw_bytes);
 	CAIRN_TRY(grid_launch(&g, 0, step.num_layers * GRID_KINDS + 1, 1, stream));
 	return decode_step_draw(&step, (char *)step.workspace + bytes, draw_bytes, stream);
 }

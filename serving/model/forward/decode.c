@@ -49,7 +49,8 @@ static struct cairn_decode_step_args make_args(const struct cairn_decoder *d, co
 		.attn_norm = cairn_model_weight(m, 0, CAIRN_W_ATTN_NORM),
 		.w_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV),
 		.b_qkv = cairn_model_weight(m, 0, CAIRN_W_QKV_BIAS),
-		.w_o = cairn_model_weight(m, 0, CAIRN_W_O), .b_o = m->rank ? NULL : cairn_model_weight(m, 0, CAIRN_W_O_BIAS),
+		.w_o = cairn_model_weight(m, 0, CAIRN_W_O),
+		.b_o = m->rank ? NULL : cairn_model_weight(m, 0, CAIRN_W_O_BIAS),
 		.mlp_norm = cairn_model_weight(m, 0, CAIRN_W_MLP_NORM),
 		.w_gate_up = cairn_model_weight(m, 0, CAIRN_W_GATE_UP),
 		.w_down = cairn_model_weight(m, 0, CAIRN_W_DOWN), .inv_freq = m->inv_freq,
@@ -107,7 +108,8 @@ static int has_operation(const struct cairn_model *m)
 	return m->ranks > 1 ? m->impl->decode_step_ranks != NULL : m->impl->decode_step != NULL;
 }
 
-static int ask_workspace(const struct cairn_model *m, const struct cairn_decode_step_args *step, size_t *bytes)
+static int ask_workspace(const struct cairn_model *m, const struct cairn_decode_step_args *step,
+			 size_t *bytes)
 {
 	const struct cairn_impl *impl = m->impl;
 	struct cairn_decode_step_ranks_args args = { .step = *step };
