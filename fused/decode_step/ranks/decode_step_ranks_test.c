@@ -67,8 +67,6 @@ static const struct shape named[] = {
 	N("hidden_8192", 2, 1, 1, 9, 16, 8192, 64, 1, 1, 64, 16),
 	N("hidden_4096_f16", 3, 1, 2, 9, 16, 4096, 64, 1, 1, 64, 24, .flags = F16 | BIAS_O),
 	N("hidden_16384", 2, 1, 2, 3, 16, 16384, 64, 1, 1, 64, 16),
-	/* so many sums that some of them depend on the order */
-	N("order_of_sums", 4, 2, 8, 5, 16, 1024, 64, 1, 1, 64, 32, .flags = F16),
 	/* the logits of a rank exceed a mailbox */
 	N("vocab_66000", 2, 1, 8, 3, 16, 64, 64, 1, 1, 64, 66000, .flags = TIED),
 	TROUBLE("absent_of_2", 2, ABSENT), TROUBLE("absent_of_3", 3, ABSENT),
