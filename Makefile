@@ -103,7 +103,7 @@ $(filter %_mutants.o,$(objs)): CFLAGS = -O1 -g1
 $(filter %_test.o,$(objs)): CFLAGS = -Og -g1
 endif
 
-arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o %/comm_cpu.o %/all_reduce_norm_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))
+arithmetic := $(filter-out %/kv_move_cpu.o %/kv_append_cpu.o %/comm_cpu.o %/all_reduce_norm_cpu.o %/decode_step_ranks_cpu.o,$(filter $(O)/primitives/%_cpu.o $(O)/fused/%_cpu.o,$(objs)))
 $(if $(racing),$(arithmetic): sanflags = -O3)
 
 sources	:= $(sort $(wildcard $(foreach e,c h cu cuh html css js,$(addsuffix /*.$(e),$(folders)))))

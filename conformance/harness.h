@@ -75,8 +75,10 @@ struct cairn_op {
 	uint64_t rng;
 	int only_sizes;		/* cairn_fill() writes zeros */
 	uint64_t seed;
-	/* collectives: whose inputs these are, and of how many; setup may read both */
+	/* collectives: whose inputs these are, and of how many (0 elsewhere); setup may read both */
 	int32_t rank, ranks;
+	uint64_t shared_rng;		/* before cairn_apart() */
+	int relisted;			/* f->relist() has changed the index arrays */
 };
 
 /* Offsets in the arguments: the contract allows the pointer at `out` to be the same as the one at `in`. */
@@ -326,8 +328,12 @@ void cairn_within(struct cairn_op *op, size_t field, size_t same_as, size_t offs
 /* Draw random numbers for this case. The sequence depends on --seed, the family, the case and the kind. */
 uint64_t cairn_op_rand(struct cairn_op *op);
 int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi);	/* in [lo, hi] */
-/* Collectives: numbers drawn after this call differ from rank to rank. */
+/*
+ * Collectives: numbers drawn after cairn_apart() differ from rank to rank, those drawn after cairn_together()
+ * are again the same on all ranks.
+ */
 void cairn_apart(struct cairn_op *op);
+void cairn_together(struct cairn_op *op);
 /*
  * Fills a float array as the kind requires. NORMAL has standard deviation scale; EXACT has integers from -4
  * to 4, which f16 and bf16 hold exactly.

@@ -110,7 +110,7 @@ static void rows(struct cairn_test *t)
 	char said[4096];
 	json_t *got, *row;
 
-	setenv("CAIRN_TIMEOUT", "60", 1);	/* the probe asks for the GPU's name, which may take seconds */
+	setenv("CAIRN_TIMEOUT", "60", 1);	/* asking for the GPU's name may take seconds */
 	sum = run(t, "probe.good", said, sizeof(said), &got);
 	EXPECT(t, sum.passed == 2 && sum.failed == 0 && sum.skipped == 0);
 	EXPECT(t, json_array_size(got) == 2);

@@ -172,10 +172,10 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	}; \
 	CALL(fn)
 /*
- * end: the first member after the pointers; scalars: the check of the scalars; cpu: the workspace query of
- * cpu (both return 0 or an error)
+ * space: the member workspace; end: the first member after the pointers; scalars: the check of the scalars;
+ * cpu: the workspace query of cpu (both return 0 or an error)
  */
-#define WITH_WORKSPACE_TO(fn, end, scalars, cpu, kept, number) \
+#define WITH_WORKSPACE_AT(fn, space, end, scalars, cpu, kept, number) \
 	PARTS(fn) \
 	static int fn##_ask(const void *args, struct need *need) \
 	{ \
@@ -189,15 +189,15 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	static const struct op fn##_op = { \
 		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
 		.ask = fn##_ask, .pointers = offsetof(struct cairn_##fn##_args, end), \
-		.workspace = offsetof(struct cairn_##fn##_args, workspace), \
+		.workspace = offsetof(struct cairn_##fn##_args, space), \
 	}; \
 	CALL(fn) \
 	static int late_##fn##_workspace(const struct cairn_##fn##_args *args, size_t *bytes) \
 	{ \
 		return query(&fn##_op, args, bytes); \
 	}
-#define WITH_WORKSPACE(fn, ...)	WITH_WORKSPACE_TO(fn, workspace, __VA_ARGS__)
-#define WITH_PAGES(fn, ...)	WITH_WORKSPACE_TO(fn, kv.num_pages, __VA_ARGS__)
+#define WITH_WORKSPACE(fn, ...)	WITH_WORKSPACE_AT(fn, workspace, workspace, __VA_ARGS__)
+#define WITH_PAGES(fn, ...)	WITH_WORKSPACE_AT(fn, workspace, kv.num_pages, __VA_ARGS__)
 
 PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_stride)
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
@@ -233,6 +233,10 @@ WITH_PAGES(cluster_attn, cairn_offer.cluster_attn_check_shape(a),
 WITH_PAGES(cluster_mla, cairn_offer.cluster_mla_check_shape(a), 0, 1, CONTEXT)
 WITH_PAGES(decode_step, cairn_offer.decode_step_check_shape(a),
 	   cairn_offer.decode_step_cpu_workspace(a, bytes), 1, CONTEXT)
+WITH_WORKSPACE_AT(decode_step_ranks, step.workspace, step.kv.num_pages,
+		  cairn_offer.decode_step_ranks_check_shape(a),
+		  cairn_offer.decode_step_ranks_cpu_workspace(a, bytes), 1,
+		  (int64_t)a->step.kv.max_len * 1024 + a->step.kv.batch)
 WITH_WORKSPACE(moe, cairn_offer.moe_check_shape(a), 0, a->batch <= CAIRN_MOE_FEW, a->batch)
 
 /* ---- the table ---- */
@@ -257,6 +261,8 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	BOTH(attn_bsr); BOTH(attn_bwd); BOTH(mla_prefill); ONE(attn_quant); BOTH(attn_fp8);
 	BOTH(attn_variant); BOTH(mla_decode); ONE(all_reduce_norm); ONE(all_to_all);
 	ONE(send_recv);
+	if (base->decode_step_ranks)
+		BOTH(decode_step_ranks);
 	impl.comm_open = base->comm_open;
 	impl.comm_error = base->comm_error;
 	impl.comm_abort = base->comm_abort;

@@ -28,7 +28,14 @@ int64_t cairn_op_range(struct cairn_op *op, int64_t lo, int64_t hi)
 
 void cairn_apart(struct cairn_op *op)
 {
+	op->shared_rng = op->rng;
 	op->rng += (uint64_t)op->rank * 0xd1342543de82ef95u;
+	cairn_op_rand(op);
+}
+
+void cairn_together(struct cairn_op *op)
+{
+	op->rng = op->shared_rng ^ 0x5851f42d4c957f2du;	/* not the numbers that rank 0 has drawn meanwhile */
 	cairn_op_rand(op);
 }
 

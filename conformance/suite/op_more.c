@@ -71,14 +71,14 @@ static int call(const struct cairn_more *m, struct cairn_side *side, const char 
 	return ret;
 }
 
-/* Returns the index in exact[] of output i. */
-static int exact_of(const struct cairn_op *op, int i)
+/* Returns the bounds of output i, or NULL if the family has none. */
+static const double *bound_of(const struct cairn_more *m, int i)
 {
 	int k = 0;
 
 	while (i-- > 0)
-		k += op->bufs[i].role != CAIRN_ROLE_IN;
-	return k;
+		k += m->op->bufs[i].role != CAIRN_ROLE_IN;
+	return m->f->exact || m->f->exact_ranks ? m->expected->exact[k].bound : NULL;
 }
 
 /*
@@ -88,7 +88,7 @@ static int exact_of(const struct cairn_op *op, int i)
 static void forgive(const struct cairn_more *m, int out, int at, const uint8_t *want)
 {
 	const struct cairn_buf *b = &m->op->bufs[out];
-	const double *bound = m->f->exact ? m->expected->exact[exact_of(m->op, out)].bound : NULL;
+	const double *bound = bound_of(m, out);
 	size_t esize = cairn_dtype_bytes(b->dtype);
 	struct cairn_range r;
 
@@ -352,7 +352,7 @@ static void free_others(const struct cairn_more *m, struct cairn_op *op)
 static void check_rows(const struct cairn_more *m, int at, int32_t first, int32_t end)
 {
 	const struct cairn_buf *b = &m->op->bufs[at];
-	const double *bound = m->f->exact ? m->expected->exact[exact_of(m->op, at)].bound : NULL;
+	const double *bound = bound_of(m, at);
 	size_t pitch = pitch_of(m, b, 0), esize = cairn_dtype_bytes(b->dtype);
 	const uint8_t *want = m->own[at] + CAIRN_CANARY, *got = m->later[at] + CAIRN_CANARY;
 	char who[128];
@@ -699,6 +699,7 @@ static int call_relisted(const struct cairn_more *m)
 		m->expected->relisted = calloc(1, sizeof(*m->expected->relisted));
 	if (ret || !m->expected->relisted || !m->f->relist(op.args))
 		goto out_free;
+	op.relisted = 1;
 	ret = cairn_side_send(m->side, m->f, m->op, &calm, 1);
 	if (!ret)
 		ret = call(m, m->side, "a call before the lists change");

@@ -24,6 +24,7 @@ static const struct {
 	CHECK(argmax), CHECK(attn_bsr), CHECK(attn_bwd), CHECK(attn_dense), CHECK(attn_fp8),
 	CHECK(attn_merge), CHECK(attn_paged), CHECK(attn_quant), CHECK(attn_variant), CHECK(cluster_attn),
 	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),
+	CHECK(decode_step_ranks),
 	CHECK(dsmem), CHECK(embedding), CHECK(gemm), CHECK(gemm_fixed),
 	CHECK(gemm_fp8), CHECK(gemm_w4),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(lora),

@@ -56,6 +56,8 @@ int cairn_ranks_exact(const struct cairn_family *f, const struct cairn_op *op, s
 		ret = cairn_op_open(&ops[open], f, op->case_index, op->kind, op->seed);
 		if (ret)
 			break;
+		if (op->relisted)
+			f->relist(ops[open].args);
 		args[open] = ops[open].args;
 	}
 	comm = mine;

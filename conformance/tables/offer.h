@@ -24,7 +24,9 @@
 	F(cluster_attn_check) F(cluster_attn_check_shape) F(cluster_attn_cpu_workspace) \
 	F(cluster_gather_check) F(cluster_gather_check_shape) F(cluster_mla_check) \
 	F(cluster_mla_check_shape) F(cluster_reduce_check) F(cluster_reduce_check_shape) \
-	F(decode_step_check) F(decode_step_check_shape) F(decode_step_cpu_workspace) F(dsmem_check) \
+	F(decode_step_check) F(decode_step_check_shape) F(decode_step_cpu_workspace) \
+	F(decode_step_ranks_check) F(decode_step_ranks_check_shape) F(decode_step_ranks_cpu_workspace) \
+	F(dsmem_check) \
 	F(embedding_check) F(gemm_check) F(gemm_check_shape) \
 	F(gemm_fixed_check) F(gemm_fixed_check_shape) F(gemm_fp8_check) F(gemm_fp8_check_shape) \
 	F(gemm_fp8w_check) F(gemm_fp8w_check_shape) F(gemm_w4_check) F(gemm_w4_check_shape) \

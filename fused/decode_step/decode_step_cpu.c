@@ -4,9 +4,10 @@
  *
  * Values that the contract keeps in fp32 (sums before the residual, gate and up) are f32 outputs of gemm;
  * loops in this file round them. Everything else is an operation of the table; latent attention and the
- * mixture of experts are one operation each.
+ * mixture of experts are one operation each. Ranks that share a model exchange their sums before the residual
+ * is added, and their logits (ranks/decode_step_ranks_cpu.c).
  */
-#include "fused/decode_step/decode_step_parts.h"
+#include "fused/decode_step/decode_step_cpu.h"
 
 #include <math.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #include "primitives/draw/sample.h"
 #include "fused/attention/paged/attn_paged.h"
 #include "fused/cache/kv_append.h"
+#include "fused/decode_step/decode_step_parts.h"
 
 #define ALIGNMENT	256
 #define WORTH_THREADS	65536	/* number of elements from which a loop runs in threads */
@@ -28,8 +30,10 @@
 /* The workspace: activations of all requests. */
 struct acts {
 	char *x, *n, *qkv, *attn, *mlp;		/* elements of dtype */
-	float *sums;				/* [batch, hidden], or [batch, 2 intermediate] */
+	/* [batch, hidden], [batch, 2 intermediate], or a rank's logits */
+	float *sums;
 	int32_t *qo_indptr;
+	const struct cairn_comm *comm;		/* NULL: alone */
 };
 
 static void *carve(size_t *at, char *base, size_t bytes)
@@ -41,11 +45,14 @@ static void *carve(size_t *at, char *base, size_t bytes)
 }
 
 /* Sets the addresses of the activations from base (NULL: only counts). Returns the bytes they take. */
-static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct acts *w)
+static size_t lay_out(const struct cairn_decode_step_args *a, const struct cairn_comm *comm, char *base,
+		      struct acts *w)
 {
 	size_t rows = (size_t)a->kv.batch, element = cairn_dtype_bytes(a->dtype), at = 0;
 	size_t hidden = (size_t)a->hidden, inter = (size_t)a->intermediate, dim = (size_t)a->head_dim;
 	size_t q = (size_t)a->num_qo_heads * dim, kv = (size_t)a->num_kv_heads * dim;
+	size_t sums = 2 * inter > hidden ? 2 * inter : hidden;
+	size_t share = comm ? (size_t)(a->vocab / comm->ranks) : 0;
 
 	if (a->kv_lora_rank)	/* cluster_mla has a workspace of its own */
 		q = kv = 0;
@@ -54,17 +61,23 @@ static size_t lay_out(const struct cairn_decode_step_args *a, char *base, struct
 	w->qkv = carve(&at, base, rows * (q + 2 * kv) * element);
 	w->attn = carve(&at, base, rows * q * element);
 	w->mlp = carve(&at, base, rows * inter * element);
-	w->sums = carve(&at, base, rows * (2 * inter > hidden ? 2 * inter : hidden) * sizeof(float));
+	w->sums = carve(&at, base, rows * (sums > share ? sums : share) * sizeof(float));
 	w->qo_indptr = carve(&at, base, (rows + 1) * sizeof(int32_t));
+	w->comm = comm;
 	return at;
+}
+
+size_t step_cpu_bytes(const struct cairn_decode_step_args *a, const struct cairn_comm *comm)
+{
+	struct acts w;
+
+	return lay_out(a, comm, NULL, &w);
 }
 
 int cairn_decode_step_cpu_workspace(const struct cairn_decode_step_args *a, size_t *bytes)
 {
-	struct acts w;
-
 	CAIRN_TRY(cairn_decode_step_check_shape(a));
-	*bytes = lay_out(a, NULL, &w);
+	*bytes = step_cpu_bytes(a, NULL);
 	return 0;
 }
 
@@ -89,14 +102,18 @@ static int norm(const struct cairn_decode_step_args *a, struct acts *w, const vo
 	return cairn_rmsnorm_cpu(&args, NULL);
 }
 
-static void add_residual(const struct cairn_decode_step_args *a, struct acts *w)
+/* Adds the sums, of all ranks, to x. */
+static int add_residual(const struct cairn_decode_step_args *a, struct acts *w)
 {
+	if (w->comm)
+		CAIRN_TRY(step_cpu_sum(a, w->comm, w->sums));
 	#pragma omp parallel for schedule(static) if ((int64_t)a->kv.batch * a->hidden > WORTH_THREADS)
 	for (int64_t i = 0; i < (int64_t)a->kv.batch * a->hidden; i++) {
 		float x = (float)cairn_load(w->x, a->dtype, i) + w->sums[i];
 
 		cairn_store(w->x, a->dtype, i, x);
 	}
+	return 0;
 }
 
 static void silu_mul(const struct cairn_decode_step_args *a, struct acts *w)
@@ -173,8 +190,7 @@ static int attention(const struct cairn_decode_step_args *a, struct acts *w, int
 	CAIRN_TRY(attend(a, w, decode_step_kv(a, layer)));
 	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->attn, decode_step_weight(a, a->w_o, layer),
 			  decode_step_weight(a, a->b_o, layer), a->hidden, q));
-	add_residual(a, w);
-	return 0;
+	return add_residual(a, w);
 }
 
 static int mixture(const struct cairn_decode_step_args *a, struct acts *w, int32_t layer)
@@ -194,8 +210,7 @@ static int feed_forward(const struct cairn_decode_step_args *a, struct acts *w, 
 	silu_mul(a, w);
 	CAIRN_TRY(project(a, w->sums, CAIRN_F32, w->mlp, decode_step_weight(a, a->w_down, layer), NULL,
 			  a->hidden, a->intermediate));
-	add_residual(a, w);
-	return 0;
+	return add_residual(a, w);
 }
 
 static int draw(const struct cairn_decode_step_args *a)
@@ -215,19 +230,28 @@ static int draw(const struct cairn_decode_step_args *a)
 	return a->temperature ? cairn_sample_cpu(&sample, NULL) : cairn_argmax_cpu(&argmax, NULL);
 }
 
-int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
+/* A rank computes the logits of its rows of lm_head. */
+static int logits(const struct cairn_decode_step_args *a, struct acts *w)
+{
+	int32_t rows = w->comm ? a->vocab / w->comm->ranks : a->vocab;
+
+	CAIRN_TRY(norm(a, w, a->final_norm));
+	CAIRN_TRY(project(a, w->comm ? w->sums : a->logits, CAIRN_F32, w->n, a->lm_head, NULL, rows,
+			  a->hidden));
+	return w->comm ? step_cpu_gather(a, w->comm, w->sums) : 0;
+}
+
+int step_cpu_run(const struct cairn_decode_step_args *a, const struct cairn_comm *comm, const char *op)
 {
 	struct cairn_embedding_args embedding;
 	struct acts w;
 
-	(void)stream;
-	CAIRN_TRY(cairn_decode_step_check(a));
 	if (!a->kv.batch)
 		return 0;
-	if (!a->workspace || a->workspace_bytes < lay_out(a, NULL, &w))
-		return cairn_error(EINVAL, "decode_step: workspace: has %zu bytes, needs %zu",
-				   a->workspace_bytes, lay_out(a, NULL, &w));
-	lay_out(a, a->workspace, &w);
+	if (!a->workspace || a->workspace_bytes < step_cpu_bytes(a, comm))
+		return cairn_error(EINVAL, "%s: workspace: has %zu bytes, needs %zu", op, a->workspace_bytes,
+				   step_cpu_bytes(a, comm));
+	lay_out(a, comm, a->workspace, &w);
 	for (int32_t b = 0; b <= a->kv.batch; b++)
 		w.qo_indptr[b] = b;
 	embedding = (struct cairn_embedding_args){
@@ -240,7 +264,13 @@ int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
 		CAIRN_TRY(decode_step_has_experts(a, layer) ?
 			  mixture(a, &w, layer) : feed_forward(a, &w, layer));
 	}
-	CAIRN_TRY(norm(a, &w, a->final_norm));
-	CAIRN_TRY(project(a, a->logits, CAIRN_F32, w.n, a->lm_head, NULL, a->vocab, a->hidden));
+	CAIRN_TRY(logits(a, &w));
 	return draw(a);
+}
+
+int cairn_decode_step_cpu(const struct cairn_decode_step_args *a, void *stream)
+{
+	(void)stream;
+	CAIRN_TRY(cairn_decode_step_check(a));
+	return step_cpu_run(a, NULL, "decode_step");
 }

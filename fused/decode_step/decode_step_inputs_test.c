@@ -283,50 +283,72 @@ static void shut_gates(struct cairn_op *op, const struct step_shape *s, void *em
 		cairn_store((void *)a->w_gate_up, a->dtype, i * s->hidden, i < s->inter ? -24 : 0x1p30);
 }
 
-void step_setup(struct cairn_op *op)
+/* Declares lm_head, of which a rank has its part of the rows, and fills it. Returns NULL if it is embed. */
+static uint16_t *fill_head(struct cairn_op *op, const struct step_shape *s)
+{
+	const struct cairn_decode_step_args *a = op->args;
+	int64_t count = (int64_t)s->vocab / (op->ranks ? op->ranks : 1) * s->hidden;
+	uint16_t *head;
+
+	if (s->flags & TIED) {
+		cairn_within(op, STEP_FIELD(lm_head), STEP_FIELD(embed), (size_t)(op->rank * count) * 2);
+		return NULL;
+	}
+	head = cairn_in(op, STEP_FIELD(lm_head), a->dtype, count);
+	/* logits past the range of f16 */
+	step_fill(op, head, a->dtype, count,
+		  (s->flags & SHUT ? 0x1p20 : s->flags & STEEP && s->flags & F16 ? 0x1p15 : 1) /
+		  sqrt(s->hidden));
+	return head;
+}
+
+void step_setup_shape(struct cairn_op *op, const struct step_shape *s)
 {
 	struct cairn_decode_step_args *a = op->args;
 	struct paged p = { 0 };
+	uint16_t *embed, *head;
+
+	set_lengths(op, s, &p);
+	step_apart(op);
+	paged_kv_tables(op, &p, STEP_FIELD(kv));
+	step_together(op);
+	set_scalars(op, s, &p);
+	cairn_out(op, STEP_FIELD(logits), CAIRN_F32, (int64_t)s->batch * s->vocab);
+	cairn_shape(op, STEP_FIELD(logits), { "row", s->batch }, { "token", s->vocab });
+	step_apart(op);
+	fill_pages(op, s, &p, STEP_FIELD(kv.k_pages));
+	if (!(s->flags & LATENT))
+		fill_pages(op, s, &p, STEP_FIELD(kv.v_pages));
+	step_together(op);
+	fill_index(op, s, &p);
+	embed = cairn_in(op, STEP_FIELD(embed), a->dtype, (int64_t)s->vocab * s->hidden);
+	fill_embed(op, s, embed);
+	step_apart(op);
+	head = fill_head(op, s);
+	step_together(op);
+	if (s->flags & WINDOWS)
+		cut_windows(s, head);
+	for (int i = 0; s->flags & TIES && i < s->vocab; i += 2)
+		memcpy(head + (i + 1) * s->hidden, head + i * s->hidden, (size_t)s->hidden * 2);
+	step_fill(op, cairn_in(op, STEP_FIELD(final_norm), a->dtype, s->hidden), a->dtype, s->hidden, 1);
+	step_weights(op, s);
+	if (s->flags & DEEP)
+		lower_logits(op, s, &p);
+	if (s->flags & BALANCE)
+		balance_values(op, s, &p);
+	if (s->flags & SHUT)
+		shut_gates(op, s, embed);
+	step_decide_experts(op, s, embed);
+	if (s->flags & SAMPLE)
+		fill_sampling(op, s);
+	if (s->pair)
+		fill_one_nan(op, s, &p, embed);
+}
+
+void step_setup(struct cairn_op *op)
+{
 	struct step_shape s;
-	void *embed, *head = NULL;
 
 	step_shape_at(op->case_index, &s);
-	set_lengths(op, &s, &p);
-	paged_kv_tables(op, &p, STEP_FIELD(kv));
-	set_scalars(op, &s, &p);
-	cairn_out(op, STEP_FIELD(logits), CAIRN_F32, (int64_t)s.batch * s.vocab);
-	cairn_shape(op, STEP_FIELD(logits), { "row", s.batch }, { "token", s.vocab });
-	fill_pages(op, &s, &p, STEP_FIELD(kv.k_pages));
-	if (!(s.flags & LATENT))
-		fill_pages(op, &s, &p, STEP_FIELD(kv.v_pages));
-	fill_index(op, &s, &p);
-	embed = cairn_in(op, STEP_FIELD(embed), a->dtype, (int64_t)s.vocab * s.hidden);
-	fill_embed(op, &s, embed);
-	if (s.flags & TIED) {
-		cairn_alias(op, STEP_FIELD(lm_head), STEP_FIELD(embed));
-	} else {
-		head = cairn_in(op, STEP_FIELD(lm_head), a->dtype, (int64_t)s.vocab * s.hidden);
-		/* logits past the range of f16 */
-		step_fill(op, head, a->dtype, (int64_t)s.vocab * s.hidden,
-			  (s.flags & SHUT ? 0x1p20 : s.flags & STEEP && s.flags & F16 ? 0x1p15 : 1) /
-			  sqrt(s.hidden));
-	}
-	if (s.flags & WINDOWS)
-		cut_windows(&s, head);
-	for (int i = 0; s.flags & TIES && i < s.vocab; i += 2)
-		memcpy((uint16_t *)head + (i + 1) * s.hidden, (uint16_t *)head + i * s.hidden,
-		       (size_t)s.hidden * 2);
-	step_fill(op, cairn_in(op, STEP_FIELD(final_norm), a->dtype, s.hidden), a->dtype, s.hidden, 1);
-	step_weights(op, &s);
-	if (s.flags & DEEP)
-		lower_logits(op, &s, &p);
-	if (s.flags & BALANCE)
-		balance_values(op, &s, &p);
-	if (s.flags & SHUT)
-		shut_gates(op, &s, embed);
-	step_decide_experts(op, &s, embed);
-	if (s.flags & SAMPLE)
-		fill_sampling(op, &s);
-	if (s.pair)
-		fill_one_nan(op, &s, &p, embed);
+	step_setup_shape(op, &s);
 }

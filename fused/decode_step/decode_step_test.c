@@ -408,7 +408,7 @@ static void describe(int index, struct cairn_case *c)
 		   (weights + 2.0 * s.layers * s.kv * s.hq * (s.flags & LATENT ? 544 : s.dim));
 }
 
-static int form(void *args, int i)
+int step_form(void *args, int i)
 {
 	struct cairn_decode_step_args *a = args;
 
@@ -416,7 +416,7 @@ static int form(void *args, int i)
 	return i < 2;
 }
 
-static int relist(void *args)
+int step_relist(void *args)
 {
 	const struct cairn_decode_step_args *a = args;
 
@@ -452,8 +452,8 @@ const struct cairn_family cairn_decode_step_family = {
 	.may_alias = { { STEP_FIELD(tokens), STEP_FIELD(ids) } },
 	.company = { .rows = STEP_FIELD(kv.batch), .in = { STEP_FIELD(ids) },
 		     .out = { STEP_FIELD(logits), STEP_FIELD(tokens) } },
-	.form = form,
+	.form = step_form,
 	.describe = describe, .setup = step_setup, .exact = step_exact, .judge = step_judge,
-	.reject = step_reject, .relist = relist, .sanitized = sanitized,
+	.reject = step_reject, .relist = step_relist, .sanitized = sanitized,
 	.cost_s = 40, .cheap_factor = 4,	/* weights and pages of several layers */
 };

@@ -56,6 +56,13 @@ struct step_shape {
 
 void step_shape_at(int index, struct step_shape *s);
 void step_setup(struct cairn_op *op);
+/*
+ * For decode_step_ranks, too: the arguments begin with those of decode_step, and the shape is that of one
+ * rank's share, except that vocab is the model's.
+ */
+void step_setup_shape(struct cairn_op *op, const struct step_shape *s);
+int step_form(void *args, int i);
+int step_relist(void *args);
 int step_judge(const struct cairn_op *op, const void *got, char *why, size_t len);
 int step_exact(const void *args, struct cairn_exact *e);
 const char *step_reject(void *args, int i, int *want);
@@ -67,6 +74,19 @@ const char *step_reject(void *args, int i, int *want);
 void step_repeat(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /* Fills with normal values of this deviation; EXACT: integers times the nearest power of two. */
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
+/* Around what differs between the ranks that share a model; alone, they do nothing. */
+static inline void step_apart(struct cairn_op *op)
+{
+	if (op->ranks)
+		cairn_apart(op);
+}
+
+static inline void step_together(struct cairn_op *op)
+{
+	if (op->ranks)
+		cairn_together(op);
+}
+
 /* Fills all weights of layers; the caller fills embed, final_norm and lm_head. */
 void step_weights(struct cairn_op *op, const struct step_shape *s);
 /*

@@ -91,11 +91,13 @@ static void add_weight(struct weights *w, size_t field, const char *name, int la
 
 /*
  * Returns the scale of what is added to the residual stream. It is smaller for many layers, so that the
- * stream does not grow until rounding errors dominate.
+ * stream does not grow until rounding errors dominate, and for one of many ranks.
  */
-static double gain(const struct step_shape *s)
+static double gain(const struct weights *w)
 {
-	return s->layers > 3 ? sqrt(3.0 / s->layers) : 2;
+	double one = w->s->layers > 3 ? sqrt(3.0 / w->s->layers) : 2;
+
+	return w->op->ranks ? one / sqrt(w->op->ranks) : one;
 }
 
 static int layers_with_experts(const struct step_shape *s)
@@ -111,6 +113,7 @@ static void layer_weights(struct weights *w)
 	int n = s->layers, latent = !!(s->flags & LATENT);
 
 	weight(w, STEP_FIELD(attn_norm), n, h, 1);
+	step_apart(w->op);
 	if (latent) {
 		v = s->hq * 128;
 		if (s->lora) {
@@ -127,9 +130,10 @@ static void layer_weights(struct weights *w)
 	}
 	if (s->flags & BIAS)
 		weight(w, STEP_FIELD(b_qkv), n, q + 2 * kv, 1);
-	weight(w, STEP_FIELD(w_o), n, h * v, gain(s) / sqrt((double)v));
-	if (s->flags & BIAS_O)
+	weight(w, STEP_FIELD(w_o), n, h * v, gain(w) / sqrt((double)v));
+	if (s->flags & BIAS_O && w->op->rank == 0)
 		weight(w, STEP_FIELD(b_o), n, h, 1);
+	step_together(w->op);
 	weight(w, STEP_FIELD(mlp_norm), n, h, 1);
 	if (s->experts)
 		weight(w, STEP_FIELD(w_router), layers_with_experts(s), s->experts * h,
@@ -138,7 +142,7 @@ static void layer_weights(struct weights *w)
 		weight(w, STEP_FIELD(w_shared_gate_up), layers_with_experts(s), 2 * s->shared * h,
 		       1 / sqrt((double)h));
 		weight(w, STEP_FIELD(w_shared_down), layers_with_experts(s), s->shared * h,
-		       gain(s) / sqrt(s->shared));
+		       gain(w) / sqrt(s->shared));
 	}
 }
 
@@ -148,16 +152,18 @@ static void wide_weights(struct weights *w)
 	int64_t h = s->hidden, one = (int64_t)s->expert_inter * s->experts;
 	int dense = s->experts ? s->dense : s->layers;
 
+	step_apart(w->op);
 	if (dense) {
 		weight(w, STEP_FIELD(w_gate_up), dense, 2 * h * s->inter,
 		       (s->flags & STEEP ? 64 : 1) / sqrt((double)h));
-		weight(w, STEP_FIELD(w_down), dense, h * s->inter, gain(s) / sqrt(s->inter));
+		weight(w, STEP_FIELD(w_down), dense, h * s->inter, gain(w) / sqrt(s->inter));
 	}
+	step_together(w->op);
 	if (s->experts && !w->pool) {
 		weight(w, STEP_FIELD(w_experts_gate_up), layers_with_experts(s), 2 * one * h,
 		       1 / sqrt((double)h));
 		weight(w, STEP_FIELD(w_experts_down), layers_with_experts(s), one * h,
-		       gain(s) / sqrt(s->expert_inter));
+		       gain(w) / sqrt(s->expert_inter));
 	}
 }
 

@@ -197,14 +197,22 @@ static int fail(struct comm_host *h, int error, const char *op, int32_t rank, co
 	return cairn_error(error, "%s", h->text);
 }
 
-int comm_host_begin(const struct cairn_comm *comm, const char *op, void **mine)
+int comm_host_check(const struct cairn_comm *comm, const char *op)
 {
-	struct comm_host *h = comm->handle;
+	const struct comm_host *h = comm->handle;
 
 	CAIRN_TRY(cairn_comm_error_cpu(comm));
 	if (comm->rank != h->rank || comm->ranks != h->ranks)
 		return cairn_error(EINVAL, "%s: comm: the handle is that of rank %d of %d", op, h->rank,
 				   h->ranks);
+	return 0;
+}
+
+int comm_host_begin(const struct cairn_comm *comm, const char *op, void **mine)
+{
+	struct comm_host *h = comm->handle;
+
+	CAIRN_TRY(comm_host_check(comm, op));
 	h->number++;
 	*mine = comm_host_mail(h, h->rank, h->number);
 	return 0;

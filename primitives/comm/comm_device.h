@@ -15,7 +15,7 @@
  * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
  * number that is still to come, unless it was written 2^32 calls ago.
  *
- * Of long messages of all_reduce_norm and all_to_all, the mailbox holds flags only: one for each piece, the
+ * Long messages of all_reduce_norm and all_to_all: the mailbox holds flags only: one for each piece, the
  * last 32 bits of a word. The bytes are in the box of the same sender and set, of which the same holds. A
  * flag is stored after a fence, which waits until the bytes before it have been acknowledged; but the link
  * then carries 16 bytes for 16, where words carry 12.

@@ -49,7 +49,12 @@ static inline uint8_t *comm_host_mail(const struct comm_host *h, int32_t rank, u
 	return (uint8_t *)(h->segment[rank] + 1) + (which & 1) * COMM_HOST_MAIL;
 }
 
-/* Begins a round and sets *mine to this rank's mailbox. Returns the communicator's error if it has one. */
+/*
+ * Returns the communicator's error if it has one, or -EINVAL if rank or ranks are not those of the handle.
+ * op: the operation, for the text.
+ */
+int comm_host_check(const struct cairn_comm *comm, const char *op);
+/* Begins a round, after the same check, and sets *mine to this rank's mailbox. */
 int comm_host_begin(const struct cairn_comm *comm, const char *op, void **mine);
 void comm_host_post(const struct cairn_comm *comm);
 /*

@@ -6,8 +6,8 @@
  * decode_step.h, for rank r of n:
  *
  *   each layer:
- *     p[r]  = attention of rank r's heads to the norm of x, times its columns of w_o; p[0] has b_o added
- *     x     = x + (p[0] + p[1] + ... + p[n-1])
+ *     p[r]  = attention of rank r's heads to the norm of x, times its columns of w_o
+ *     x     = x + (p[0] + p[1] + ... + p[n-1]), b_o being part of p[0]
  *     p[r]  = (silu(g) * u) w_down^T, of rank r's columns of the MLP
  *     x     = x + (p[0] + p[1] + ... + p[n-1])
  *   logits  = those of all ranks' rows of lm_head, one rank after the other

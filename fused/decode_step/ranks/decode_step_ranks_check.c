@@ -51,7 +51,7 @@ int cairn_decode_step_ranks_check(const struct cairn_decode_step_ranks_args *a)
 	CAIRN_TRY(cairn_decode_step_check(&step));
 	CAIRN_TRY(check_vocab(a));
 	if (a->step.b_o && a->comm.rank > 0)
-		return cairn_error(EINVAL, "decode_step_ranks: step.b_o: must be NULL on rank %d: rank 0 adds it",
-				   a->comm.rank);
+		return cairn_error(EINVAL, "decode_step_ranks: step.b_o: must be NULL on rank %d, as on all "
+				   "but rank 0", a->comm.rank);
 	return 0;
 }
