@@ -56,6 +56,8 @@ static const struct shape named[] = {
 	N("one_rank_all_biases", 1, 2, 3, 33, 16, 128, 128, 4, 2, 64, 72,
 	  .flags = BIAS | BIAS_O | GAPS | SAMPLE),
 	N("sampled_batch_8", 4, 1, 8, 20, 16, 64, 64, 1, 1, 64, 2048, .flags = SAMPLE | ALIAS),
+	N("no_keys_batch_2", 2, 2, 2, 1, 16, 64, 64, 2, 1, 64, 32, .kv_lens = LENS(0, 33)),
+	N("sampled_batch_2", 2, 1, 2, 20, 16, 128, 64, 2, 1, 128, 1024, .flags = SAMPLE | ALIAS | BIAS_O),
 	N("nan_in_a_key", 3, 2, 3, 20, 16, 64, 64, 2, 1, 64, 72, .pair = 3),
 	N("nan_in_a_value", 2, 1, 4, 20, 16, 64, 64, 2, 1, 64, 64, .pair = 1, .flags = F16),
 	N("graph", 2, 2, 2, 20, 16, 128, 64, 2, 1, 64, 64, .flags = GRAPH),
@@ -211,7 +213,7 @@ static unsigned kinds_of(int i, const struct shape *s)
 {
 	/* a rank is held in the middle of a copy with NORMAL alone, which takes long */
 	if (i >= FIRST_ENDS && i < NUM_CASES)
-		return CAIRN_KIND_BIT(i % 4 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
+		return CAIRN_KIND_BIT((i - FIRST_ENDS) % 4 ? CAIRN_KIND_POISON : CAIRN_KIND_NORMAL);
 	if (i >= NUM_CASES || s->trouble || s->step.flags & (DEVICE | STEEP) || s->step.hidden > 512 ||
 	    s->step.vocab > 60000)
 		return CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
@@ -219,7 +221,7 @@ static unsigned kinds_of(int i, const struct shape *s)
 		return CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s->step.name)
 		return CAIRN_KIND_BIT(CAIRN_KIND_EXACT) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
-	return CAIRN_KIND_BIT(i % CAIRN_NUM_KINDS);
+	return CAIRN_KIND_BIT((i - NUM_NAMED) % CAIRN_NUM_KINDS);
 }
 
 static void describe(int i, struct cairn_case *c)
