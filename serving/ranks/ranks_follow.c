@@ -190,7 +190,8 @@ static int create(struct follower *f)
 	CAIRN_TRY(tp_receive_bytes(f->tp, 0, &o, sizeof(o), tp_deadline(f->tp->timeout_ms)));
 	if (o.max_batch < 1 || o.max_rows < o.max_batch || o.max_context < 1 || o.num_pages < 1 ||
 	    o.page_size < 1 || o.chunk_rows < 0 || o.context_rows < 0 || o.context_keys < 0 ||
-	    o.host_pages < 0 || o.disk_pages < 0 || o.disk_dir[sizeof(o.disk_dir) - 1])
+	    o.host_pages < 0 || o.disk_pages < 0 || o.decode < CAIRN_DECODE_AUTO ||
+	    o.decode > CAIRN_DECODE_UNFUSED || o.disk_dir[sizeof(o.disk_dir) - 1])
 		return cairn_error(EINVAL, "rank 0: sent options that no worker has");
 	wo.max_batch = o.max_batch;
 	wo.max_rows = o.max_rows;
@@ -199,6 +200,7 @@ static int create(struct follower *f)
 	wo.page_size = o.page_size;
 	wo.chunk_rows = o.chunk_rows;
 	wo.repeatable = o.repeatable != 0;
+	wo.decode = (enum cairn_decode_path)o.decode;
 	wo.no_graphs = o.no_graphs != 0;
 	wo.context_rows = o.context_rows;
 	wo.context = f->context;

@@ -35,8 +35,9 @@ struct options {
 	int64_t context_keys;
 	int32_t max_batch, max_rows, max_context, num_pages, page_size, repeatable, no_graphs;
 	int32_t chunk_rows, context_rows, host_pages, disk_pages, stripes;
+	int32_t decode;			/* enum cairn_decode_path: all ranks make the same collective calls */
 	int32_t taps, tap_layers[CAIRN_MAX_TAPS];	/* taps: there are such */
-	char disk_dir[1000];		/* "": the default; no padding follows */
+	char disk_dir[996];		/* "": the default; no padding follows */
 };
 
 /* Values that must be equal on all ranks. */

@@ -21,7 +21,7 @@ static int tap_create(void *ctx, const struct cairn_worker_options *w, const str
 		.max_context = w->max_context, .num_pages = w->num_pages, .page_size = w->page_size,
 		.repeatable = w->repeatable, .no_graphs = w->no_graphs, .chunk_rows = w->chunk_rows,
 		.context_rows = w->context_rows, .host_pages = t->host_pages, .disk_pages = t->disk_pages,
-		.stripes = w->stripes, .taps = w->taps != NULL,
+		.stripes = w->stripes, .decode = (int32_t)w->decode, .taps = w->taps != NULL,
 	};
 	const char *dir = t->disk_dir ? t->disk_dir : "";
 	struct cairn_tp *tp = ctx;
