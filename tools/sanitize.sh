@@ -35,7 +35,7 @@ one() {	# TOOL FAMILY
 	case $1:$2 in
 	racecheck:fused.attn_paged | racecheck:fused.attn_dense | racecheck:fused.attn_bwd | racecheck:fused.attn_fp8) exe=$debug/cairn ;;
 	racecheck:fused.attn_bsr | racecheck:fused.attn_variant | racecheck:fused.cluster_attn | racecheck:fused.mla_*) exe=$debug/cairn ;;
-	racecheck:fused.decode_step | racecheck:fused.moe*) exe=$debug/cairn ;;
+	racecheck:fused.decode_step* | racecheck:fused.moe*) exe=$debug/cairn ;;
 	racecheck:primitives.gemm*) exe=$debug/cairn ;;
 	racecheck:fused.cluster_mla) cases=8 exe=$debug/cairn ;;
 	synccheck:fused.attn_bwd) skip='fused.attn_bwd.sms_1.*' ;;
