@@ -22,8 +22,8 @@
  * CTA holds half of every request's activations and has a ring of twice the length. The sums (grid_wide.cuh)
  * and the squares of norms (pair_squares) travel between the two by st.async.
  *
- * Several ranks that share the model (comm.ranks > 1): the sums of OUT and DOWN, and logits, also cross to the
- * other ranks (grid_ranks.cuh).
+ * Several ranks that share the model (comm.ranks > 1): the sums of OUT and DOWN, and logits, also cross to
+ * the other ranks (grid_ranks.cuh).
  *
  * Shared memory
  *   0                float [8] of the norms; a flag: this is the last split
