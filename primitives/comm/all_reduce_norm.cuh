@@ -19,6 +19,7 @@
 #define WARPS		(THREADS / 32)
 #define UNITS		3	/* of a word */
 #define MAX_CLUSTER	8
+#define PARTS		4	/* rows whose sums of squares may be in flight, a power of two */
 
 struct reduce_args {
 	struct comm_device c;
@@ -94,10 +95,10 @@ ROW void round_sum(const struct reduce_args &a, const uint32_t *old, float *t, u
 	}
 }
 
-/* Sums of squares of the cluster's warps, for two rows in turn; `full` counts the bytes that have come. */
+/* Sums of squares of the cluster's warps, for PARTS rows in turn; `full` counts the bytes that have come. */
 struct parts {
-	uint64_t full[2];
-	float2 sum[2][MAX_CLUSTER * WARPS / 2];
+	uint64_t full[PARTS];
+	float2 sum[PARTS][MAX_CLUSTER * WARPS / 2];
 };
 
 /*
@@ -107,9 +108,9 @@ struct parts {
  */
 ROW void cluster_give(float v, uint32_t cta, struct parts *parts, uint32_t turn)
 {
-	const uint32_t size = ptx_cluster_nctarank(), lane = threadIdx.x % 32, half = turn & 1;
-	const uint32_t full = ptx_smem(&parts->full[half]);
-	const float2 *part = parts->sum[half];
+	const uint32_t size = ptx_cluster_nctarank(), lane = threadIdx.x % 32, which = turn % PARTS;
+	const uint32_t full = ptx_smem(&parts->full[which]);
+	const float2 *part = parts->sum[which];
 
 	v = row_warp_sum(v);
 	if (threadIdx.x == 0)
@@ -122,11 +123,11 @@ ROW void cluster_give(float v, uint32_t cta, struct parts *parts, uint32_t turn)
 /* Returns the sum over the cluster, with the same bits in every thread: the order is that of the warps. */
 ROW float cluster_take(struct parts *parts, uint32_t turn)
 {
-	const uint32_t size = ptx_cluster_nctarank(), half = turn & 1;
-	const float2 *part = parts->sum[half];
+	const uint32_t size = ptx_cluster_nctarank(), which = turn % PARTS;
+	const float2 *part = parts->sum[which];
 	float sum[WARPS] = { 0 };
 
-	ptx_mbarrier_wait_cluster(ptx_smem(&parts->full[half]), turn >> 1 & 1);
+	ptx_mbarrier_wait_cluster(ptx_smem(&parts->full[which]), turn / PARTS & 1);
 	for (uint32_t i = 0; i < size; i++) {
 #pragma unroll
 		for (int k = 0; k < WARPS / 2; k++) {
@@ -143,8 +144,8 @@ ROW float cluster_take(struct parts *parts, uint32_t turn)
 ROW void cluster_begin(struct parts *parts)
 {
 	if (threadIdx.x == 0) {
-		ptx_mbarrier_init(ptx_smem(&parts->full[0]), 1);
-		ptx_mbarrier_init(ptx_smem(&parts->full[1]), 1);
+		for (int i = 0; i < PARTS; i++)
+			ptx_mbarrier_init(ptx_smem(&parts->full[i]), 1);
 		ptx_fence_mbarrier_init_release_cluster();
 	}
 	__syncwarp();
