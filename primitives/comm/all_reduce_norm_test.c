@@ -63,7 +63,7 @@ static const struct shape singles[] = {
 	{ .ranks = 3, .rows = 3, .dim = 2048, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f },
 	/* more ranks, and more than a mailbox of a host table */
 	{ .ranks = 3, .rows = 35, .dim = 16384, .dtype = CAIRN_F16, .eps = 1e-5f },
-	/* through boxes of a device: more than one box; rows that CTAs share unevenly; two words a thread */
+	/* large: several launches; rows that CTAs share unevenly; two words a thread */
 	{ .ranks = 2, .rows = 2100, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f,
 	  .device_only = 1 },
 	{ .ranks = 2, .rows = 270, .dim = 2056, .dtype = CAIRN_F32, .residual = 1, .eps = 1e-5f,

@@ -61,15 +61,13 @@ COMM uint32_t *comm_flag(const struct comm_device &c, int owner, int sender, uin
 	return (uint32_t *)comm_word(c, owner, sender, number, i) + 3;
 }
 
-/*
- * Tells all ranks, this one too, of piece i, whose bytes this CTA's threads have read and stored before their
- * last barrier.
- */
+/* Tells all other ranks of piece i, whose bytes this CTA's threads have stored before their last barrier. */
 COMM void comm_tell(const struct comm_device &c, uint32_t number, uint32_t i)
 {
 	__threadfence_system();
 	for (int r = 0; r < c.ranks; r++)
-		ptx_st_relaxed_sys_u32(comm_flag(c, r, c.rank, number, i), number);
+		if (r != c.rank)
+			ptx_st_relaxed_sys_u32(comm_flag(c, r, c.rank, number, i), number);
 }
 
 /* Ends all waits of this communicator, and leaves a record of the first that failed. */
