@@ -78,10 +78,13 @@ static json_t *ask_killing(struct cairn_test *t, const struct server *s, const c
 			   int kills)
 {
 	static struct reply r;
-	const double before = metric_of(s, "vllm:generation_tokens_total", "");
 	char text[1024];
+	double before;
 	int fd, status;
 
+	/* metrics follow answers: those of the request before would look like the beginning of this one */
+	EXPECT(t, WAIT_FOR(is_quiet(s), 30000));
+	before = metric_of(s, "vllm:generation_tokens_total", "");
 	snprintf(text, sizeof(text), "{%s%s}", body, stream ? ",\"stream\":true" : "");
 	fd = ask_stream(s, "/v1/completions", text);
 	for (int i = 0; i < kills; i++) {
