@@ -27,41 +27,20 @@ static int exchange(void *arg, const void *mine, void *all, size_t bytes)
 	return cairn_tp_exchange(arg, mine, all, bytes);
 }
 
-/* Operations with the communicator of this process, and with errors that name pass and rank. */
-static int sum_norm(const struct cairn_all_reduce_norm_args *args, void *stream)
-{
-	struct cairn_all_reduce_norm_args a = *args;
+/* Defines operation `op` with the communicator of this process, and with errors that name pass and rank. */
+#define COLLECTIVE(name, op) \
+	static int name(const struct cairn_##op##_args *args, void *stream) \
+	{ \
+		struct cairn_##op##_args a = *args; \
+		\
+		a.comm = tp_table.comm; \
+		return tp_explain(tp_table.tp, tp_table.base.op(&a, stream), tp_table.tp->passes, #op); \
+	}
 
-	a.comm = tp_table.comm;
-	return tp_explain(tp_table.tp, tp_table.base.all_reduce_norm(&a, stream), tp_table.tp->passes,
-			  "all_reduce_norm");
-}
-
-static int gather(const struct cairn_all_to_all_args *args, void *stream)
-{
-	struct cairn_all_to_all_args a = *args;
-
-	a.comm = tp_table.comm;
-	return tp_explain(tp_table.tp, tp_table.base.all_to_all(&a, stream), tp_table.tp->passes,
-			  "all_to_all");
-}
-
-static int pass_on(const struct cairn_send_recv_args *args, void *stream)
-{
-	struct cairn_send_recv_args a = *args;
-
-	a.comm = tp_table.comm;
-	return tp_explain(tp_table.tp, tp_table.base.send_recv(&a, stream), tp_table.tp->passes, "send_recv");
-}
-
-static int step(const struct cairn_decode_step_ranks_args *args, void *stream)
-{
-	struct cairn_decode_step_ranks_args a = *args;
-
-	a.comm = tp_table.comm;
-	return tp_explain(tp_table.tp, tp_table.base.decode_step_ranks(&a, stream), tp_table.tp->passes,
-			  "decode_step_ranks");
-}
+COLLECTIVE(sum_norm, all_reduce_norm)
+COLLECTIVE(exchange_rows, all_to_all)
+COLLECTIVE(pass_on, send_recv)
+COLLECTIVE(step, decode_step_ranks)
 
 static int step_workspace(const struct cairn_decode_step_ranks_args *args, size_t *bytes)
 {
@@ -147,7 +126,7 @@ int cairn_tp_table(struct cairn_tp *tp, struct cairn_impl *impl, const char *mod
 	tp_table.base = *impl;
 	tp_table.tp = tp;
 	impl->all_reduce_norm = sum_norm;
-	impl->all_to_all = impl->all_to_all ? gather : NULL;
+	impl->all_to_all = impl->all_to_all ? exchange_rows : NULL;
 	impl->send_recv = impl->send_recv ? pass_on : NULL;
 	impl->decode_step_ranks = impl->decode_step_ranks ? step : NULL;
 	impl->decode_step_ranks_workspace = impl->decode_step_ranks_workspace ? step_workspace : NULL;
