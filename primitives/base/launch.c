@@ -131,6 +131,8 @@ int cairn_stream_is_part(void *stream)
 	CUgreenCtx part = NULL;
 	CUresult ret;
 
+	if (!stream || stream == cudaStreamLegacy || stream == cudaStreamPerThread)
+		return 0;
 	if (!fn) {
 		CAIRN_CUDA(cudaGetDriverEntryPointByVersion("cuStreamGetGreenCtx", &fn, 12040,
 							    cudaEnableDefault, &found));

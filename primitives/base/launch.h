@@ -38,7 +38,10 @@ int cairn_max_active_clusters(const void *kernel, const struct cairn_launch *lau
 int cairn_num_sms(void);
 /* Returns how many SMs a call with argument `sms` may use (all if sms is 0 or too large), or -errno. */
 int cairn_sms_of(int32_t sms);
-/* Returns 1 if work of this stream runs on a part of the device only (a green context), 0, or -errno. */
+/*
+ * Returns 1 if work of this stream runs on a part of the device only (a green context), 0, or -errno. Default
+ * streams have no part.
+ */
 int cairn_stream_is_part(void *stream);
 /*
  * Returns 0 if all CTAs of this launch can be resident at once, -EOPNOTSUPP if they cannot, or another
