@@ -218,7 +218,8 @@ static void try_levels(struct brute *b, const struct cairn_search_schedule *s, i
 	for (int r = 0; r < b->problem->num_levels[kind_of(b, part)]; r++) {
 		const struct cairn_search_level *level = &b->problem->levels[kind_of(b, part)][r];
 
-		b->ms[part] = cairn_search_part_ms(b->problem, &b->parts, s, part) / level->p;
+		b->ms[part] = cairn_search_part_ms(b->problem, &b->parts, s, part) /
+			      b->problem->speed[b->parts.parts[part].op][r];
 		b->r[part] = level->r;
 		try_levels(b, s, part + 1);
 	}

@@ -82,6 +82,42 @@ static void drop_nearest(struct cairn_search_level *all, int32_t *num)
 	memmove(&all[least], &all[least + 1], (size_t)(*num - least) * sizeof(*all));
 }
 
+static bool is_setting(const struct cairn_search_pair *q, enum cairn_search_kind other,
+		       const struct cairn_search_level *level)
+{
+	return q->other == other && q->how == level->how && q->sms_b == level->sms &&
+	       q->sms_a == level->other_sms;
+}
+
+/* Sets r and p of a setting to the means over its pairs. */
+static void take_means(const struct cairn_search_profile *p, enum cairn_search_kind other,
+		       struct cairn_search_level *level)
+{
+	double ms = 0, r = 0, speed = 0;
+
+	for (int32_t i = 0; i < p->num_pairs; i++)
+		if (is_setting(&p->pairs[i], other, level)) {
+			ms += p->pairs[i].ms;
+			r += p->pairs[i].ms * p->pairs[i].r;
+			speed += p->pairs[i].ms * p->pairs[i].p;
+		}
+	level->r = 1 - r / ms;
+	level->p = speed / ms;
+}
+
+double cairn_search_keeps(const struct cairn_search_profile *p, const char *op, enum cairn_search_kind other,
+			  const struct cairn_search_level *level)
+{
+	double ms = 0, r = 0;
+
+	for (int32_t i = 0; i < p->num_pairs; i++)
+		if (is_setting(&p->pairs[i], other, level) && !strcmp(p->pairs[i].op, op)) {
+			ms += p->pairs[i].ms;
+			r += p->pairs[i].ms * p->pairs[i].r;
+		}
+	return ms > 0 ? r / ms : 1 - level->r;
+}
+
 int32_t cairn_search_curve(const struct cairn_search_profile *p, enum cairn_search_kind other, unsigned hows,
 			   struct cairn_search_level *levels, int32_t max)
 {
@@ -93,11 +129,20 @@ int32_t cairn_search_curve(const struct cairn_search_profile *p, enum cairn_sear
 	levels[0] = (struct cairn_search_level){ 1, 1, CAIRN_SEARCH_ALONE, p->sms, 0 };
 	for (int32_t i = 0; i < p->num_pairs; i++) {
 		const struct cairn_search_pair *q = &p->pairs[i];
+		int32_t known = 0;
 
-		if (q->other == other && (hows & 1u << q->how) && q->r < 1)
-			all[num++] = (struct cairn_search_level){ 1 - q->r, q->p, q->how, q->sms_b,
-								    q->sms_a };
+		if (q->other != other || !(hows & 1u << q->how))
+			continue;
+		while (known < num && !is_setting(q, other, &all[known]))
+			known++;
+		if (known == num)
+			all[num++] = (struct cairn_search_level){ 0, 0, q->how, q->sms_b, q->sms_a };
 	}
+	for (int32_t i = 0; i < num; i++)
+		take_means(p, other, &all[i]);
+	for (int32_t i = num - 1; i >= 0; i--)
+		if (!(all[i].r > 0))	/* nothing is left for it */
+			all[i] = all[--num];
 	qsort(all, (size_t)num, sizeof(*all), by_r);
 	/* A point is dominated if one with no more R has no less P: go from the least R upwards. */
 	for (int32_t i = num - 1; i >= 0; i--) {

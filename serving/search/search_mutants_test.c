@@ -164,6 +164,8 @@ static int three_kinds(struct cairn_test *t)
 	p.levels[C][1] = (struct cairn_search_level){ 0.4, 0.4, CAIRN_SEARCH_QUEUE, 52, 80 };
 	p.levels[N][1] = p.levels[N][2];
 	p.num_levels[C] = p.num_levels[M] = p.num_levels[N] = 2;
+	for (int32_t o = 0; o < p.num_ops; o++)
+		p.speed[o][1] = p.levels[p.kinds[o]][1].p;
 	if (mutant_search_stage1(&p, &parts, &tiny_limits, &s) ||
 	    mutant_search_stage2(&p, &parts, &tiny_limits, &s))
 		return 0;

@@ -142,7 +142,9 @@ static void problem(struct cairn_test *t)
 		  p.num_levels[CAIRN_SEARCH_NETWORK] == 1);
 	for (int i = 1; i < 5; i++)
 		EXPECT(t, fabs(p.levels[CAIRN_SEARCH_COMPUTE][i].r - (1.1 - 0.2 * i)) < 1e-8 &&
-			  p.levels[CAIRN_SEARCH_COMPUTE][i].p == p.levels[CAIRN_SEARCH_COMPUTE][i].r);
+			  p.levels[CAIRN_SEARCH_COMPUTE][i].p == p.levels[CAIRN_SEARCH_COMPUTE][i].r &&
+			  fabs(p.speed[0][i] - p.levels[CAIRN_SEARCH_COMPUTE][i].r) < 1e-8 &&
+			  p.speed[1][i] == p.levels[CAIRN_SEARCH_MEMORY][i].p);
 	pass.rows = 500;
 	EXPECT(t, cairn_search_problem(&p, &pipeline, &c, profile, &pass, ~0u) == -EINVAL);
 	pass.rows = 1024;

@@ -104,7 +104,8 @@ static void print_parts(const struct cairn_search_problem *p, const struct cairn
 		start = s->start[i] * s->period_ms;
 		fprintf(file, "  %-10s.%d %9.4f %9.4f %6.3f %6.3f  %-10s %d\n", p->ops[part->op].name,
 			part->nano, start, start + cairn_search_level_ms(p, &f->parts, s, i), level->r,
-			level->p, cairn_search_how_names[level->how], level->sms);
+			cairn_search_speed(p, &f->parts, s, i), cairn_search_how_names[level->how],
+			level->sms);
 	}
 }
 

@@ -7,9 +7,14 @@
 
 #include "primitives/base/error.h"
 
-static void add_level(struct cairn_search_problem *p, double r, const struct cairn_search_level *of)
+/* Level m of memory and level n of the network, 0 for none, run beside operations bound by arithmetic. */
+static void add_level(struct cairn_search_problem *p, int32_t m, int32_t n)
 {
+	const struct cairn_search_level *memory = p->levels[CAIRN_SEARCH_MEMORY];
+	const struct cairn_search_level *network = p->levels[CAIRN_SEARCH_NETWORK];
+	const struct cairn_search_level *of = m ? &memory[m] : &network[n];
 	struct cairn_search_level *levels = p->levels[CAIRN_SEARCH_COMPUTE];
+	double r = 1 - (m ? memory[m].r : 0) - (n ? network[n].r : 0);
 	int32_t *num = &p->num_levels[CAIRN_SEARCH_COMPUTE], at = *num;
 
 	for (int32_t i = 0; i < *num; i++)
@@ -17,26 +22,37 @@ static void add_level(struct cairn_search_problem *p, double r, const struct cai
 			return;
 	if (r <= 1e-9 || *num == CAIRN_SEARCH_MOST_LEVELS)
 		return;
-	for (; at > 1 && levels[at - 1].r < r; at--)
+	for (; at > 1 && levels[at - 1].r < r; at--) {
 		levels[at] = levels[at - 1];
+		for (int32_t o = 0; o < p->num_ops; o++)
+			if (p->kinds[o] == CAIRN_SEARCH_COMPUTE)
+				p->speed[o][at] = p->speed[o][at - 1];
+	}
 	levels[at] = (struct cairn_search_level){ r, r, of->how, of->other_sms, of->sms };
 	(*num)++;
+	for (int32_t o = 0; o < p->num_ops; o++) {
+		double lost = (m ? 1 - p->keeps[CAIRN_SEARCH_MEMORY][m][o] : 0) +
+			      (n ? 1 - p->keeps[CAIRN_SEARCH_NETWORK][n][o] : 0);
+
+		if (p->kinds[o] == CAIRN_SEARCH_COMPUTE)	/* the sum of both may leave it nothing */
+			p->speed[o][at] = lost < 1 ? 1 - lost : r;
+	}
 }
 
 void cairn_search_compute_levels(struct cairn_search_problem *p)
 {
-	const struct cairn_search_level *memory = p->levels[CAIRN_SEARCH_MEMORY];
-	const struct cairn_search_level *network = p->levels[CAIRN_SEARCH_NETWORK];
-
-	p->levels[CAIRN_SEARCH_COMPUTE][0] = memory[0];
+	p->levels[CAIRN_SEARCH_COMPUTE][0] = p->levels[CAIRN_SEARCH_MEMORY][0];
 	p->num_levels[CAIRN_SEARCH_COMPUTE] = 1;
-	for (int32_t i = 1; i < p->num_levels[CAIRN_SEARCH_MEMORY]; i++)
-		add_level(p, 1 - memory[i].r, &memory[i]);
-	for (int32_t i = 1; i < p->num_levels[CAIRN_SEARCH_NETWORK]; i++)
-		add_level(p, 1 - network[i].r, &network[i]);
-	for (int32_t i = 1; i < p->num_levels[CAIRN_SEARCH_MEMORY]; i++)
-		for (int32_t k = 1; k < p->num_levels[CAIRN_SEARCH_NETWORK]; k++)
-			add_level(p, 1 - memory[i].r - network[k].r, &memory[i]);
+	for (int32_t o = 0; o < p->num_ops; o++)
+		for (int32_t i = 0; i < p->num_levels[p->kinds[o]]; i++)
+			p->speed[o][i] = p->levels[p->kinds[o]][i].p;
+	for (int32_t m = 1; m < p->num_levels[CAIRN_SEARCH_MEMORY]; m++)
+		add_level(p, m, 0);
+	for (int32_t n = 1; n < p->num_levels[CAIRN_SEARCH_NETWORK]; n++)
+		add_level(p, 0, n);
+	for (int32_t m = 1; m < p->num_levels[CAIRN_SEARCH_MEMORY]; m++)
+		for (int32_t n = 1; n < p->num_levels[CAIRN_SEARCH_NETWORK]; n++)
+			add_level(p, m, n);
 }
 
 /* With two tables, each has few levels, because the sums of both are levels of the third kind. */
@@ -54,6 +70,11 @@ static int take_levels(struct cairn_search_problem *p, const struct cairn_search
 		if (num < 0)
 			return num;
 		p->num_levels[kind] = kind == CAIRN_SEARCH_NETWORK && !network ? 1 : num;
+		for (int32_t i = 1; i < p->num_levels[kind]; i++)
+			for (int32_t o = 0; o < p->num_ops; o++)
+				p->keeps[kind][i][o] = cairn_search_keeps(profile, p->ops[o].name,
+									  (enum cairn_search_kind)kind,
+									  &p->levels[kind][i]);
 	}
 	cairn_search_compute_levels(p);
 	return 0;
@@ -173,8 +194,14 @@ const struct cairn_search_level *cairn_search_level_of(const struct cairn_search
 	return &p->levels[p->kinds[parts->parts[part].op]][s->level[part]];
 }
 
+double cairn_search_speed(const struct cairn_search_problem *p, const struct cairn_search_parts *parts,
+			  const struct cairn_search_schedule *s, int32_t part)
+{
+	return p->speed[parts->parts[part].op][s->level[part]];
+}
+
 double cairn_search_level_ms(const struct cairn_search_problem *p, const struct cairn_search_parts *parts,
 			     const struct cairn_search_schedule *s, int32_t part)
 {
-	return cairn_search_part_ms(p, parts, s, part) / cairn_search_level_of(p, parts, s, part)->p;
+	return cairn_search_part_ms(p, parts, s, part) / cairn_search_speed(p, parts, s, part);
 }

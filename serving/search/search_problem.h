@@ -35,6 +35,12 @@ struct cairn_search_problem {
 	/* levels[kind][0] has R = P = 1 (search_profile.h) */
 	struct cairn_search_level levels[CAIRN_NUM_SEARCH_KINDS][CAIRN_SEARCH_MOST_LEVELS];
 	int32_t num_levels[CAIRN_NUM_SEARCH_KINDS];
+	/*
+	 * keeps[kind][i][op]: the speed of an operation bound by arithmetic beside one of that kind at level
+	 * i, as a share of its speed alone. speed[op][i]: that of any operation at level i of its own kind.
+	 */
+	double keeps[CAIRN_NUM_SEARCH_KINDS][CAIRN_SEARCH_MOST_LEVELS][CAIRN_SEARCH_MOST_OPS];
+	double speed[CAIRN_SEARCH_MOST_OPS][CAIRN_SEARCH_MOST_LEVELS];
 };
 
 /*
@@ -46,7 +52,7 @@ int cairn_search_problem(struct cairn_search_problem *out, const struct cairn_se
 			 const struct cairn_model_config *config, const struct cairn_search_profile *profile,
 			 const struct cairn_search_pass *pass, unsigned hows);
 
-/* Sets the levels of operations bound by arithmetic from those of the other kinds. */
+/* Sets the levels of operations bound by arithmetic from those of the other kinds, and all speeds. */
 void cairn_search_compute_levels(struct cairn_search_problem *problem);
 
 double cairn_search_attn_ms(const struct cairn_search_problem *problem, int32_t rows, int32_t decode);
@@ -87,10 +93,12 @@ struct cairn_search_schedule {
 	double seconds;		/* that the solver took */
 };
 
-/* Returns the time of a part alone, and at its level. */
+/* Returns the time of a part alone, its speed at its level as a share of that alone, and its time there. */
 double cairn_search_part_ms(const struct cairn_search_problem *problem,
 			    const struct cairn_search_parts *parts,
 			    const struct cairn_search_schedule *schedule, int32_t part);
+double cairn_search_speed(const struct cairn_search_problem *problem, const struct cairn_search_parts *parts,
+			  const struct cairn_search_schedule *schedule, int32_t part);
 double cairn_search_level_ms(const struct cairn_search_problem *problem,
 			     const struct cairn_search_parts *parts,
 			     const struct cairn_search_schedule *schedule, int32_t part);

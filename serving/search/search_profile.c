@@ -145,12 +145,14 @@ static int take_share(const json_t *row, struct cairn_json_at at, const char *ke
 static int take_pair(struct cairn_search_profile *p, const json_t *row, struct cairn_json_at at,
 		     const struct part parts[2], enum cairn_search_how how, int32_t sms_a, double alone_a)
 {
-	struct cairn_search_pair pair = { kind_of(&parts[1]), how, sms_a, 0, 0, 0 };
+	struct cairn_search_pair pair = { .ms = alone_a * 1e-6, .other = kind_of(&parts[1]), .how = how,
+					  .sms_a = sms_a };
 	double alone_b = 0, pair_a = 0, pair_b = 0;
 	int64_t sms_b = 0;
 
 	CAIRN_TRY(cairn_json_int(row, at, "sms_b", true, 1, CAIRN_SEARCH_MOST_SMS, &sms_b));
 	pair.sms_b = (int32_t)sms_b;
+	memcpy(pair.op, parts[0].op, sizeof(pair.op));
 	CAIRN_TRY(cairn_json_number(row, at, "alone_b_ns", true, 0, 1e12, &alone_b));
 	CAIRN_TRY(cairn_json_number(row, at, "pair_a_ns", true, 0, 1e12, &pair_a));
 	CAIRN_TRY(cairn_json_number(row, at, "pair_b_ns", true, 0, 1e12, &pair_b));

@@ -63,6 +63,8 @@ struct cairn_search_time {	/* one operation alone */
 };
 
 struct cairn_search_pair {	/* an operation bound by arithmetic, and one of another kind */
+	char op[CAIRN_SEARCH_NAME];	/* the first one */
+	double ms;			/* its time alone */
 	enum cairn_search_kind other;
 	enum cairn_search_how how;
 	int32_t sms_a, sms_b;
@@ -104,10 +106,12 @@ int cairn_search_profile_line(const struct cairn_search_profile *profile, const 
 int cairn_search_profile_has(const struct cairn_search_profile *profile, const char *op);
 
 /*
- * The table from R to P (NanoFlow, table 3): an operation of kind `other` that leaves the share 1 - r to an
- * operation bound by arithmetic runs at p of its speed. Level 0 is R = P = 1, the operation alone; the others
- * descend in R and in P, because points that are worse in both are dropped. If more than max remain, those
- * that lie nearest to their neighbours are dropped.
+ * The table from R to P (NanoFlow, table 3): an operation of kind `other` that leaves the share 1 - r to
+ * operations bound by arithmetic runs at p of its speed. A level is a setting, which is how pairs share the
+ * GPU and on how many SMs; its r and p are means over all pairs of the setting, weighted by how long their
+ * first operations take alone. The best pair of a setting would promise a speed that the others do not have.
+ * Level 0 is R = P = 1, the operation alone; the others descend in R and in P, because settings that are
+ * worse in both are dropped. If more than max remain, those that lie nearest to their neighbours are dropped.
  */
 struct cairn_search_level {
 	double r, p;
@@ -118,5 +122,11 @@ struct cairn_search_level {
 /* hows: bits of enum cairn_search_how to use. Returns the number of levels, at least 1, or -ENOMEM. */
 int32_t cairn_search_curve(const struct cairn_search_profile *profile, enum cairn_search_kind other,
 			   unsigned hows, struct cairn_search_level *levels, int32_t max);
+/*
+ * Returns the share of its speed that operation `op` keeps beside one of kind `other` at a level of the
+ * table: the mean over its own pairs of that setting, or 1 - r if the profile has none.
+ */
+double cairn_search_keeps(const struct cairn_search_profile *profile, const char *op,
+			  enum cairn_search_kind other, const struct cairn_search_level *level);
 
 #endif

@@ -64,6 +64,40 @@ static void curve(struct cairn_test *t)
 	cairn_search_profile_free(p);
 }
 
+/* A setting has the means of its pairs, weighted by times; an operation keeps what its own pairs kept. */
+static void settings(struct cairn_test *t)
+{
+	static const char rows[] =
+		"{'v':1,'op':'interference','case':'o_m128','impl':'cuda','how':'alone','sms_a':132,"
+		"'alone_a_ns':100,'gpu':'G','kernels':'S'}\n"
+		"{'v':1,'op':'interference','case':'o_m128__dec_b8_kv64','impl':'cuda','how':'green',"
+		"'sms_a':92,'sms_b':40,'alone_a_ns':100,'alone_b_ns':60,'pair_a_ns':200,'pair_b_ns':100,"
+		"'r':0.5,'p':0.6,'gpu':'G','kernels':'S'}\n"
+		"{'v':1,'op':'interference','case':'down_m128__dec_b8_kv64','impl':'cuda','how':'green',"
+		"'sms_a':92,'sms_b':40,'alone_a_ns':300,'alone_b_ns':60,'pair_a_ns':500,'pair_b_ns':300,"
+		"'r':0.6,'p':0.2,'gpu':'G','kernels':'S'}\n"
+		"{'v':1,'op':'interference','case':'o_m128__dec_b8_kv64','impl':'cuda','how':'green',"
+		"'sms_a':72,'sms_b':60,'alone_a_ns':100,'alone_b_ns':60,'pair_a_ns':400,'pair_b_ns':80,"
+		"'r':0.25,'p':0.75,'gpu':'G','kernels':'S'}\n";
+	struct cairn_search_profile *p = NULL;
+	struct cairn_search_level l[8];
+	char *text = cairn_json_text(rows, "{", "{");
+
+	if (!EXPECT(t, text && cairn_search_profile_parse(&p, text, strlen(text), "rows") == 0)) {
+		cairn_note(t, "%s", cairn_last_error());
+		free(text);
+		return;
+	}
+	free(text);
+	EXPECT(t, cairn_search_curve(p, CAIRN_SEARCH_MEMORY, ~0u, l, 8) == 3);
+	EXPECT(t, l[1].sms == 60 && fabs(l[1].r - 0.75) < 1e-12 && fabs(l[1].p - 0.75) < 1e-12);
+	EXPECT(t, l[2].sms == 40 && fabs(l[2].r - 0.425) < 1e-12 && fabs(l[2].p - 0.3) < 1e-12);
+	EXPECT(t, fabs(cairn_search_keeps(p, "o", CAIRN_SEARCH_MEMORY, &l[2]) - 0.5) < 1e-12);
+	EXPECT(t, fabs(cairn_search_keeps(p, "down", CAIRN_SEARCH_MEMORY, &l[2]) - 0.6) < 1e-12);
+	EXPECT(t, fabs(cairn_search_keeps(p, "down", CAIRN_SEARCH_MEMORY, &l[1]) - 0.25) < 1e-12);
+	cairn_search_profile_free(p);
+}
+
 static const char alone[] =
 	"{'v':1,'op':'interference','case':'o_m128','impl':'cuda','how':'alone','sms_a':132,"
 	"'alone_a_ns':100,'gpu':'G','kernels':'S'}\n";
@@ -144,6 +178,7 @@ static void refusals(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "times", times },
 	{ "curve", curve },
+	{ "settings", settings },
 	{ "refusals", refusals },
 };
 

@@ -87,7 +87,7 @@ static double rate_of(const struct sim *s, int32_t part, int running)
 {
 	if (s->schedule->ideal || (running == 1 && s->rates == CAIRN_SEARCH_FLUID))
 		return 1;
-	return cairn_search_level_of(s->problem, s->parts, s->schedule, part)->p;
+	return cairn_search_speed(s->problem, s->parts, s->schedule, part);
 }
 
 /* Advances the time to the next end. */

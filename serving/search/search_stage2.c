@@ -67,13 +67,14 @@ static void add_durations(struct stage2 *x)
 
 	for (int32_t p = 0; p < x->m.parts->num_parts; p++) {
 		const struct cairn_search_level *levels = pr->levels[kind_of(x, p)];
+		const double *speed = pr->speed[x->m.parts->parts[p].op];
 		double ms = cairn_search_part_ms(pr, x->m.parts, x->from, p) / x->m.unit_ms;
 
 		cairn_lp_row(x->m.lp, '=', 0, "time_%s", cairn_search_part_name(&x->m, p));
 		cairn_lp_term(x->m.lp, x->m.share[p], -1);
 		for (int32_t r = 0; r < pr->num_levels[kind_of(x, p)]; r++)
 			cairn_lp_term(x->m.lp, x->level_rate[p][r],
-				      ms / (FAULT(P_IS_R) ? levels[r].r : levels[r].p));
+				      ms / (FAULT(P_IS_R) ? levels[r].r : speed[r]));
 	}
 }
 
@@ -90,10 +91,11 @@ static void add_work(struct stage2 *x)
 	cairn_lp_row(x->m.lp, '<', 1, "work");
 	for (int32_t p = 0; p < x->m.parts->num_parts; p++) {
 		const struct cairn_search_level *levels = pr->levels[kind_of(x, p)];
+		const double *speed = pr->speed[x->m.parts->parts[p].op];
 		double ms = cairn_search_part_ms(pr, x->m.parts, x->from, p) / x->m.unit_ms;
 
 		for (int32_t r = 0; r < pr->num_levels[kind_of(x, p)]; r++)
-			cairn_lp_term(x->m.lp, x->level_rate[p][r], ms * levels[r].r / levels[r].p);
+			cairn_lp_term(x->m.lp, x->level_rate[p][r], ms * levels[r].r / speed[r]);
 	}
 }
 

@@ -138,6 +138,10 @@ static inline void tiny_problem(const struct tiny *tiny, struct cairn_search_pro
 	for (int kind = CAIRN_SEARCH_MEMORY; kind < CAIRN_NUM_SEARCH_KINDS; kind++) {
 		memcpy(p->levels[kind], levels, sizeof(levels));
 		p->num_levels[kind] = ARRAY_SIZE(levels);
+		/* every second operation is a tenth slower than its share, the rest faster */
+		for (size_t i = 1; i < ARRAY_SIZE(levels); i++)
+			for (int o = 0; o < tiny->num_ops; o++)
+				p->keeps[kind][i][o] = (1 - levels[i].r) * (o % 2 ? 1.1 : 0.9);
 	}
 	cairn_search_compute_levels(p);
 }
