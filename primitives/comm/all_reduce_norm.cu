@@ -11,8 +11,7 @@
  * keeps the rounded sum in registers; warps exchange their sums of squares through distributed shared memory;
  * then every thread scales and stores its units.
  *
- * How a row is divided depends on dim and dtype alone, so that bits do not depend on the number of rows.
- * Rows that exceed a mailbox take several launches.
+ * Rows that exceed a mailbox take several launches. Long calls are those of all_reduce_norm_long.cu.
  *
  * All clusters of a launch must be resident, or they might fill the device while those that the peer waits
  * for cannot start; the grid is limited to what the device holds.
@@ -25,45 +24,9 @@
  * Floor: a launch in a graph (0.8 us), a load (0.5), a crossing (0.8), the words at the link's speed (16 / 12
  * of the bytes at 370 GB/s: 0.06 us for 16 KB, 3.8 us for 1 MB), the norm (0.5) and the store (0.3).
  */
-#include "primitives/base/launch.h"
-#include "primitives/comm/all_reduce_norm.h"
-#include "primitives/comm/comm_device.cuh"
-#include "primitives/rows/row.cuh"
+#include "primitives/comm/all_reduce_norm.cuh"
 
-#define THREADS		192
-#define WARPS		(THREADS / 32)
-#define UNITS		3	/* of a word */
-#define MAX_CLUSTER	8
 #define AHEAD		4	/* rows that a cluster has sent when it handles a row */
-
-struct reduce_args {
-	struct comm_device c;
-	const uint32_t *x, *weight;
-	uint32_t *out, *residual;	/* residual may be NULL */
-	int32_t rows, units, words;	/* units and words of a row */
-	int32_t part;			/* words of a row that a CTA has */
-	int32_t shift;			/* a cluster has 1 << shift CTAs */
-	float dim, eps, weight_offset;
-};
-
-/* elements of a unit */
-static __host__ __device__ constexpr int unit_elements(int dtype)
-{
-	return dtype == CAIRN_F32 ? 1 : 2;
-}
-
-template <int dtype> ROW void unit_unpack(uint32_t u, float *f)
-{
-	if (dtype == CAIRN_F32)
-		f[0] = __uint_as_float(u);
-	else
-		row_unpack2<dtype>(u, f);
-}
-
-template <int dtype> ROW uint32_t unit_pack(const float *f)
-{
-	return dtype == CAIRN_F32 ? __float_as_uint(f[0]) : row_pack2<dtype>(f[0], f[1]);
-}
 
 /* A thread's k-th word of a row, or -1. */
 ROW int word_of(const struct reduce_args &a, uint32_t cta, int k)
@@ -73,14 +36,6 @@ ROW int word_of(const struct reduce_args &a, uint32_t cta, int k)
 	return i < a.part && w < a.words ? w : -1;
 }
 
-/* Loads the units of word w; those beyond the row are 0. */
-ROW void load_units(const uint32_t *row, const struct reduce_args &a, int w, uint32_t u[UNITS])
-{
-#pragma unroll
-	for (int j = 0; j < UNITS; j++)
-		u[j] = w >= 0 && w * UNITS + j < a.units ? row[w * UNITS + j] : 0;
-}
-
 ROW void send_word(const struct reduce_args &a, int row, int w, uint32_t number, const uint32_t *u)
 {
 #pragma unroll 1
@@ -88,15 +43,6 @@ ROW void send_word(const struct reduce_args &a, int row, int w, uint32_t number,
 		if (r != a.c.rank)
 			ptx_st_relaxed_sys_b128(comm_word(a.c, r, a.c.rank, number, row * a.words + w),
 						make_uint4(u[0], u[1], u[2], number));
-}
-
-template <int dtype> ROW void word_unpack(uint4 v, float *f)
-{
-	constexpr int n = unit_elements(dtype);
-
-	unit_unpack<dtype>(v.x, f);
-	unit_unpack<dtype>(v.y, f + n);
-	unit_unpack<dtype>(v.z, f + 2 * n);
 }
 
 /* Adds the units of all ranks for word w of a row, in rank order. mine: this rank's. */
@@ -151,25 +97,6 @@ ROW void sum_pair(const struct reduce_args &a, int row, int w, uint32_t number, 
 		t[j] += f[j];
 }
 
-/* Adds the residual, of which `old` are the units, to t, and rounds. sum: units of the result. */
-template <int dtype>
-ROW void round_sum(const struct reduce_args &a, const uint32_t *old, float *t, uint32_t *sum)
-{
-	constexpr int n = unit_elements(dtype);
-
-#pragma unroll
-	for (int j = 0; j < UNITS; j++) {
-		float f[n];
-
-		unit_unpack<dtype>(old[j], f);
-#pragma unroll
-		for (int e = 0; e < n; e++)
-			f[e] = a.residual ? t[j * n + e] + f[e] : t[j * n + e];
-		sum[j] = unit_pack<dtype>(f);
-		unit_unpack<dtype>(sum[j], t + j * n);
-	}
-}
-
 /* Sums of squares of the cluster's warps, for two rows in turn; `full` counts the bytes that have come. */
 struct parts {
 	uint64_t full[2];
@@ -186,7 +113,6 @@ ROW float cluster_sum(float v, uint32_t cta, struct parts *parts, uint32_t turn)
 	const uint32_t size = ptx_cluster_nctarank(), lane = threadIdx.x % 32, half = turn & 1;
 	const uint32_t full = ptx_smem(&parts->full[half]);
 	const float2 *part = parts->sum[half];
-	float sum[WARPS] = { 0 };
 
 	v = row_warp_sum(v);
 	if (threadIdx.x == 0)
@@ -195,16 +121,7 @@ ROW float cluster_sum(float v, uint32_t cta, struct parts *parts, uint32_t turn)
 		ptx_st_async_b32(ptx_mapa(ptx_smem(part) + (cta * WARPS + threadIdx.x / 32) * 4, lane),
 				 __float_as_uint(v), ptx_mapa(full, lane));
 	ptx_mbarrier_wait_cluster(full, turn >> 1 & 1);
-	for (uint32_t i = 0; i < size; i++) {
-#pragma unroll
-		for (int k = 0; k < WARPS / 2; k++) {
-			const float2 two = part[i * (WARPS / 2) + k];
-
-			sum[2 * k] += two.x;
-			sum[2 * k + 1] += two.y;
-		}
-	}
-	return ((sum[0] + sum[1]) + (sum[2] + sum[3])) + (sum[4] + sum[5]);
+	return sum_parts(part, size);
 }
 
 /* Stores word w of a row: the residual, and t after the norm. */
@@ -212,20 +129,11 @@ template <int dtype>
 ROW void store_word(const struct reduce_args &a, int64_t at, int w, float scale, const uint32_t *weight,
 		    const uint32_t *sum)
 {
-	constexpr int n = unit_elements(dtype);
-
 #pragma unroll
 	for (int j = 0; j < UNITS; j++) {
-		float t[n], g[n];
-
-		unit_unpack<dtype>(sum[j], t);
-		unit_unpack<dtype>(weight[j], g);
-#pragma unroll
-		for (int e = 0; e < n; e++)
-			t[e] = t[e] * scale * (a.weight_offset + g[e]);
 		if (w < 0 || w * UNITS + j >= a.units)
 			continue;
-		a.out[at + w * UNITS + j] = unit_pack<dtype>(t);
+		a.out[at + w * UNITS + j] = norm_unit<dtype>(a, j, scale, weight, sum);
 		if (a.residual)
 			a.residual[at + w * UNITS + j] = sum[j];
 	}
@@ -341,11 +249,9 @@ static int launch(const struct cairn_all_reduce_norm_args *a, struct reduce_args
 	const void *kernel;
 	int clusters, most = (int)(COMM_WORDS / r->words);
 
-	r->shift = r->words <= THREADS ? 0 : r->words <= 2 * THREADS ? 1 : r->words <= 4 * THREADS ? 2 : 3;
 	l.cluster = 1 << r->shift;
 	l.grid[0] = l.cluster;
 	l.block[0] = THREADS;
-	r->part = (r->words + l.cluster - 1) / l.cluster;
 	kernel = kernel_of(a->dtype, (r->part + THREADS - 1) / THREADS, a->comm.ranks);
 	clusters = cairn_max_active_clusters(kernel, &l);
 	if (clusters < 1)
@@ -376,8 +282,10 @@ extern "C" int cairn_all_reduce_norm(const struct cairn_all_reduce_norm_args *a,
 	r.weight = (const uint32_t *)a->weight;
 	r.units = a->dtype == CAIRN_F32 ? a->dim : a->dim / 2;
 	r.words = (r.units + UNITS - 1) / UNITS;
+	r.shift = r.words <= THREADS ? 0 : r.words <= 2 * THREADS ? 1 : r.words <= 4 * THREADS ? 2 : 3;
+	r.part = (r.words + (1 << r.shift) - 1) >> r.shift;
 	r.dim = (float)a->dim;
 	r.eps = a->eps;
 	r.weight_offset = a->weight_offset;
-	return launch(a, &r, stream);
+	return all_reduce_norm_is_long(a) ? all_reduce_norm_long(a, &r, stream) : launch(a, &r, stream);
 }

@@ -70,6 +70,15 @@ static const struct shape singles[] = {
 	  .device_only = 1 },
 	{ .ranks = 2, .rows = 101, .dim = 16376, .dtype = CAIRN_F16, .offset = 1, .eps = 1e-5f,
 	  .device_only = 1 },
+	/* the longest and the shortest rows that bulk copies move, and more peers */
+	{ .ranks = 2, .rows = 140, .dim = 8192, .dtype = CAIRN_BF16, .offset = 1, .eps = 1e-5f,
+	  .device_only = 1 },
+	{ .ranks = 2, .rows = 140, .dim = 8184, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f,
+	  .device_only = 1 },
+	{ .ranks = 2, .rows = 530, .dim = 2048, .dtype = CAIRN_F16, .residual = 1, .eps = 1e-5f,
+	  .device_only = 1 },
+	{ .ranks = 3, .rows = 270, .dim = 4096, .dtype = CAIRN_BF16, .residual = 1, .eps = 1e-5f,
+	  .device_only = 1 },
 };
 #define FIRST_TROUBLE	(NUM_GRID + (int)ARRAY_SIZE(singles))
 

@@ -25,8 +25,7 @@
 #define THREADS		256
 #define GROUPS		2	/* of a thread: a launch has at most 512 CTAs */
 #define LONG		(1 << 20)	/* bytes of a block that goes to a box */
-#define VECTORS		4	/* of a thread, in a piece */
-#define PIECE		(VECTORS * THREADS)
+#define LONGER		(8 << 20)	/* bytes of one that has twice as long pieces */
 #define AHEAD		2
 #define LONG_CTAS	2	/* of an SM */
 
@@ -66,21 +65,25 @@ all_to_all_kernel(const __grid_constant__ struct exchange_args a)
 		comm_leave(a.c, number, entered);
 }
 
-/* Copies piece `first` of two lists of vectors; `from` or `to` is a box, or both are rows. */
-template <class From, class To>
-static __device__ __forceinline__ void copy_piece(uint32_t first, uint32_t total, From from, To to)
+/*
+ * Copies a piece of two lists of vectors; `from` or `to` is a box, or both are rows. In a piece, a thread has
+ * `each` vectors.
+ */
+template <int each, class From, class To>
+static __device__ __forceinline__ void copy_piece(uint32_t piece, uint32_t total, From from, To to)
 {
-	uint4 v[VECTORS];
+	const uint32_t first = piece * each * THREADS;
+	uint4 v[each];
 
 #pragma unroll
-	for (int k = 0; k < VECTORS; k++) {
+	for (int k = 0; k < each; k++) {
 		const uint32_t i = first + k * THREADS + threadIdx.x;
 
 		if (i < total)
 			v[k] = *from(i);
 	}
 #pragma unroll
-	for (int k = 0; k < VECTORS; k++) {
+	for (int k = 0; k < each; k++) {
 		const uint32_t i = first + k * THREADS + threadIdx.x;
 
 		if (i < total)
@@ -88,6 +91,7 @@ static __device__ __forceinline__ void copy_piece(uint32_t first, uint32_t total
 	}
 }
 
+template <int each>
 static __device__ __forceinline__ void send_piece(const struct exchange_args &a, uint32_t number,
 						  uint32_t piece)
 {
@@ -96,7 +100,7 @@ static __device__ __forceinline__ void send_piece(const struct exchange_args &a,
 		const struct comm_rows x = block_of(a.x, a.x_block, to);
 		uint4 *box = (uint4 *)comm_box(a.c, to, a.c.rank, number);
 
-		copy_piece(piece * PIECE, x.total, [&](uint32_t k) { return comm_vector(x, k); },
+		copy_piece<each>(piece, x.total, [&](uint32_t k) { return comm_vector(x, k); },
 			   [&](uint32_t k) { return box + k; });
 	}
 	__syncthreads();
@@ -104,13 +108,14 @@ static __device__ __forceinline__ void send_piece(const struct exchange_args &a,
 		comm_tell(a.c, number, piece);
 }
 
+template <int each>
 static __device__ __forceinline__ void receive_piece(const struct exchange_args &a, uint32_t number,
 						     uint32_t piece)
 {
 	const int lane = threadIdx.x % 32;
 	struct comm_rows out = block_of(a.out, a.out_block, a.c.rank), x = block_of(a.x, a.x_block, a.c.rank);
 
-	copy_piece(piece * PIECE, x.total, [&](uint32_t k) { return comm_vector(x, k); },
+	copy_piece<each>(piece, x.total, [&](uint32_t k) { return comm_vector(x, k); },
 		   [&](uint32_t k) { return comm_vector(out, k); });
 	if (lane < a.c.ranks && lane != a.c.rank)
 		comm_await_piece(a.c, COMM_ALL_TO_ALL, number, lane, piece);
@@ -120,15 +125,16 @@ static __device__ __forceinline__ void receive_piece(const struct exchange_args 
 		const uint4 *box = (const uint4 *)comm_box(a.c, a.c.rank, from, number);
 
 		out = block_of(a.out, a.out_block, from);
-		copy_piece(piece * PIECE, out.total, [&](uint32_t k) { return box + k; },
+		copy_piece<each>(piece, out.total, [&](uint32_t k) { return box + k; },
 			   [&](uint32_t k) { return comm_vector(out, k); });
 	}
 }
 
+template <int each>
 __global__ void __launch_bounds__(THREADS, 2 * LONG_CTAS)
 all_to_all_long_kernel(const __grid_constant__ struct exchange_args a)
 {
-	const uint32_t pieces = (a.x.total + PIECE - 1) / PIECE, step = gridDim.x;
+	const uint32_t pieces = (a.x.total + each * THREADS - 1) / (each * THREADS), step = gridDim.x;
 	uint32_t number, entered = 0, sent = blockIdx.x;
 	bool sends;
 
@@ -141,8 +147,8 @@ all_to_all_long_kernel(const __grid_constant__ struct exchange_args a)
 		entered = comm_enter(a.c);
 	for (uint32_t piece = blockIdx.x; piece < pieces; piece += step) {
 		for (; sends && sent < pieces && sent <= piece + AHEAD * step; sent += step)
-			send_piece(a, number, sent);
-		receive_piece(a, number, piece);
+			send_piece<each>(a, number, sent);
+		receive_piece<each>(a, number, piece);
 	}
 	if (threadIdx.x == 0)
 		comm_leave(a.c, number, entered);
@@ -153,6 +159,10 @@ static int exchange_long(const struct cairn_all_to_all_args *a, struct exchange_
 			 struct cairn_launch *l)
 {
 	const int32_t most = COMM_BOX / a->row_bytes, sms = cairn_num_sms();
+	const bool longer = (int64_t)a->rows * a->row_bytes >= LONGER;
+	const void *kernel = longer ? (const void *)all_to_all_long_kernel<8> :
+				      (const void *)all_to_all_long_kernel<4>;
+	const unsigned int piece = (longer ? 8 : 4) * THREADS;
 	void *params[] = { e };
 
 	if (sms < 0)
@@ -164,9 +174,9 @@ static int exchange_long(const struct cairn_all_to_all_args *a, struct exchange_
 		e->out.total = e->x.total = (uint32_t)rows * e->x.row;
 		e->out.base = (char *)a->out + first * a->out_stride;
 		e->x.base = (char *)a->x + first * a->x_stride;
-		pieces = (e->x.total + PIECE - 1) / PIECE;
+		pieces = (e->x.total + piece - 1) / piece;
 		l->grid[0] = pieces < (unsigned int)(LONG_CTAS * sms) ? pieces : LONG_CTAS * sms;
-		CAIRN_TRY(cairn_launch((const void *)all_to_all_long_kernel, l, params));
+		CAIRN_TRY(cairn_launch(kernel, l, params));
 	}
 	return 0;
 }

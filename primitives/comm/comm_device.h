@@ -15,10 +15,10 @@
  * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
  * number that is still to come, unless it was written 2^32 calls ago.
  *
- * Long messages of all_to_all: the mailbox holds flags only, one for each piece: the last 32 bits of a word.
- * The bytes are in the box of the same sender and set, of which the same holds. A flag is stored after a
- * fence, which waits until the bytes before it have been acknowledged; but the link then carries 16 bytes for
- * 16, where words carry 12.
+ * Long messages of all_reduce_norm and all_to_all: the mailbox holds flags only, one for each row or piece:
+ * the last 32 bits of a word. The bytes are in the box of the same sender and set, of which the same holds. A
+ * flag is stored after a fence, which waits until the bytes before it have been acknowledged; but the link
+ * then carries 16 bytes for 16, where words carry 12.
  *
  * Copy engines move the bytes of long messages (send_recv.cu), which the receiver finds in a stage after all
  * ranks have met. The two stages are used in turn, counted by the host. A rank may write message k to a stage
