@@ -4,8 +4,8 @@
  *
  *   llama3_8b_32k_n2_chunk1024   random weights of llama3-8b; a prompt of 32K tokens in one pass on two
  *                                GPUs, with a first chunk of 1024 rows. n1: one GPU, passes of so many rows
- *   simulated_ranks_...          the same counted, not timed: products and attention take the time of their
- *                                multiplications, communication takes none
+ *   simulated_ranks_...          the same counted, not timed, with the chunks of an H200: products and
+ *                                attention take the time of their multiplications, communication takes none
  */
 #include <stdlib.h>
 
@@ -99,6 +99,7 @@ static int simulate(const struct setting *s, double *equal_time, double *equal_r
 		.qo_indptr = qo_indptr, .positions = positions, .num_rows = s->tokens, .batch = 1,
 		.page_size = 64,
 	};
+	struct cairn_pipeline_sizes sizes;
 	struct cairn_model m = { 0 };
 	int32_t rows = 0;
 	int64_t keys;
@@ -110,7 +111,8 @@ static int simulate(const struct setting *s, double *equal_time, double *equal_r
 	keys = cairn_pipeline_row_keys(&m);
 	for (int32_t i = 0; i < s->tokens; i++)
 		positions[i] = i;
-	*num = cairn_pipeline_cut(&host, keys, s->chunk, ends);
+	sizes = cairn_pipeline_sizes(&m, s->chunk, 132);
+	*num = cairn_pipeline_cut(&host, keys, &sizes, ends);
 	*equal_time = speedup(ends, *num, s->stages, keys);
 	for (int32_t end = s->chunk; end <= s->tokens; end += s->chunk)
 		ends[rows++] = end;
@@ -132,7 +134,7 @@ static void simulated(struct cairn_test *t)
 		char name[64];
 
 		EXPECT(t, !simulate(&s, &equal_time, &equal_rows, &num));
-		EXPECT(t, equal_time > equal_rows && equal_time < s.stages);
+		EXPECT(t, equal_time >= equal_rows && equal_time < s.stages);
 		name_case(name, sizeof(name), &s, "simulated_ranks_llama3_8b");
 		cairn_host_row(t, name, "host", "\"prompt_tokens\":%d,\"stages\":%d,\"chunk_rows\":%d,"
 			       "\"chunks\":%d,\"speedup\":%.3f,\"equal_rows_speedup\":%.3f,"

@@ -57,15 +57,28 @@ struct cairn_pipeline_host {
  * ignored.
  */
 int64_t cairn_pipeline_row_keys(const struct cairn_model *model);
+
+/* Rows of a chunk. */
+struct cairn_pipeline_sizes {
+	int32_t most;		/* >= page_size */
+	int32_t least;		/* of a chunk that another one follows; at most `most` */
+	int32_t even;		/* chunks have multiples of so many rows; 1: any number */
+};
+/*
+ * Returns the sizes for a model on a device with so many SMs, 0: on the host. On a device, a chunk has at
+ * least LEAST rows, or `most` if that is less, since shorter products take longer for each row; and multiples
+ * of those that occupy all SMs in attention, where a query head of 128 rows occupies one.
+ */
+struct cairn_pipeline_sizes cairn_pipeline_sizes(const struct cairn_model *model, int32_t most, int32_t sms);
 /*
  * Cuts a pass into chunks of about equal time. A row of position p takes the time of row_keys + p + 1 keys,
  * so a chunk of c rows after L others takes (row_keys + 1/2) c + ((L + c)^2 - L^2) / 2. There are so many
- * chunks that each takes about the time of `most` rows at the beginning of a prompt, or less, and has at most
- * `most` rows; most >= page_size. A cut within a request is at the beginning of a page. Writes the row after
- * each chunk to ends, which has room for num_rows; returns the number of chunks.
+ * chunks that each takes about the time of sizes->most rows at the beginning of a prompt, or less; then the
+ * sizes apply. A cut within a request is at the beginning of a page. Writes the row after each chunk to ends,
+ * which has room for num_rows; returns the number of chunks.
  */
-int32_t cairn_pipeline_cut(const struct cairn_pipeline_host *host, int64_t row_keys, int32_t most,
-			   int32_t *ends);
+int32_t cairn_pipeline_cut(const struct cairn_pipeline_host *host, int64_t row_keys,
+			   const struct cairn_pipeline_sizes *sizes, int32_t *ends);
 
 /* Returns the int32s that the index arrays of all chunks of a pass take at most. */
 static inline size_t cairn_pipeline_index_room(int32_t batch, int32_t max_rows)

@@ -2,6 +2,9 @@
 /* pipeline_cut - cuts a pass into chunks of equal time, and writes their index arrays */
 #include "serving/pipeline/pipeline.h"
 
+#define LEAST	1024
+#define TILE	128	/* rows of a tile of attention or of a product */
+
 /* Multiplications of a row's products in a layer; with experts, in a layer that has them. */
 static int64_t products(const int32_t *d)
 {
@@ -45,10 +48,32 @@ static int32_t round_cut(const struct cairn_pipeline_host *h, int32_t first, int
 	return down <= first || (2 * over > h->page_size && up - first <= most) ? up : down;
 }
 
-int32_t cairn_pipeline_cut(const struct cairn_pipeline_host *h, int64_t row_keys, int32_t most,
-			   int32_t *ends)
+struct cairn_pipeline_sizes cairn_pipeline_sizes(const struct cairn_model *m, int32_t most, int32_t sms)
 {
-	const int64_t longest = (int64_t)most * (row_keys + 1) + (int64_t)most * (most - 1) / 2;
+	const int32_t even = sms / m->config.num_attention_heads * TILE;
+	const int32_t least = LEAST < most ? LEAST : most;
+
+	return sms ? (struct cairn_pipeline_sizes){ most, least, even > TILE ? even : TILE } :
+		     (struct cairn_pipeline_sizes){ most, 1, 1 };
+}
+
+/* Returns the end of a chunk of `rows` rows after `first`, when the sizes have been applied. */
+static int32_t fit(const struct cairn_pipeline_host *h, const struct cairn_pipeline_sizes *s, int32_t first,
+		   int32_t rows)
+{
+	const int32_t left = h->num_rows - first;
+
+	rows = (rows + s->even / 2) / s->even * s->even;
+	rows = rows < s->least ? s->least : rows > s->most ? s->most : rows;
+	/* what would be left is too short for a chunk of its own */
+	return left <= s->most && left < rows + (s->even + 1) / 2 ? h->num_rows : first + rows;
+}
+
+int32_t cairn_pipeline_cut(const struct cairn_pipeline_host *h, int64_t row_keys,
+			   const struct cairn_pipeline_sizes *sizes, int32_t *ends)
+{
+	const int64_t most = sizes->most;
+	const int64_t longest = most * (row_keys + 1) + most * (most - 1) / 2;
 	int64_t left = 0, time, budget;
 	int32_t num = 0, b = 0;
 
@@ -65,8 +90,9 @@ int32_t cairn_pipeline_cut(const struct cairn_pipeline_host *h, int64_t row_keys
 				break;
 			time += row;
 		}
+		cut = fit(h, sizes, first, cut - first);
 		if (cut < h->num_rows)
-			cut = round_cut(h, first, cut, request_of(h, cut, &b), most);
+			cut = round_cut(h, first, cut, request_of(h, cut, &b), sizes->most);
 		for (int32_t r = first; r < cut; r++)
 			left -= row_keys + h->positions[r] + 1;
 		ends[num++] = cut;

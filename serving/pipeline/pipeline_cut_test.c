@@ -78,7 +78,7 @@ static void equal_times(struct cairn_test *t)
 
 	memset(&p, 0, sizeof(p));
 	add(&p, 0, 4000);
-	num = cairn_pipeline_cut(&p.host, 1600, 512, ends);
+	num = cairn_pipeline_cut(&p.host, 1600, &(struct cairn_pipeline_sizes){ 512, 1, 1 }, ends);
 	EXPECT(t, num >= 8 && ends[num - 1] == 4000);
 	for (int32_t c = 0; c < num; first = ends[c++]) {
 		const int64_t time = time_of(&p, first, ends[c], 1600);
@@ -92,6 +92,36 @@ static void equal_times(struct cairn_test *t)
 	EXPECT(t, most <= (int64_t)512 * 1600 + 512 * 513 / 2 + PAGE * (1600 + 4000));
 	EXPECT(t, (double)time_of(&p, 0, 4000, 1600) >= 0.93 * (double)most * num);
 	EXPECT(t, ends[num - 1] - ends[num - 2] < ends[0] / 2);
+}
+
+/* On an H200, chunks of llama3-8b fill the SMs and have 1024 rows or more; the last one may be longer. */
+static void sizes(struct cairn_test *t)
+{
+	static struct pass p;
+	static int32_t ends[MOST];
+	struct cairn_model m = { 0 };
+	struct cairn_pipeline_sizes s;
+	int32_t num;
+
+	EXPECT(t, !cairn_model_shape("llama3-8b", &m.config));
+	s = cairn_pipeline_sizes(&m, 2048, 132);
+	EXPECT(t, s.most == 2048 && s.least == 1024 && s.even == 512);
+	s = cairn_pipeline_sizes(&m, 256, 132);
+	EXPECT(t, s.most == 256 && s.least == 256 && s.even == 512);
+	s = cairn_pipeline_sizes(&m, 2048, 0);
+	EXPECT(t, s.most == 2048 && s.least == 1 && s.even == 1);
+
+	memset(&p, 0, sizeof(p));
+	add(&p, 100000 / PAGE * PAGE, 4000);		/* 400 rows would take as long as the first 2048 */
+	num = cairn_pipeline_cut(&p.host, LLAMA, &(struct cairn_pipeline_sizes){ 2048, 1024, 512 }, ends);
+	EXPECT(t, num == 4 && ends[0] == 1024 && ends[1] == 2048 && ends[2] == 3072 && ends[3] == 4000);
+	p.host.num_rows = p.qo_indptr[1] = 3200;		/* 128 rows more are no chunk */
+	num = cairn_pipeline_cut(&p.host, LLAMA, &(struct cairn_pipeline_sizes){ 2048, 1024, 512 }, ends);
+	EXPECT(t, num == 3 && ends[1] == 2048 && ends[2] == 3200);
+	memset(&p, 0, sizeof(p));
+	add(&p, 0, 4000);
+	num = cairn_pipeline_cut(&p.host, LLAMA, &(struct cairn_pipeline_sizes){ 2048, 1024, 512 }, ends);
+	EXPECT(t, num == 3 && ends[0] == 1536 && ends[1] == 2560 && ends[2] == 4000);
 }
 
 /* Returns a number that looks random. */
@@ -150,7 +180,10 @@ static void any_pass(struct cairn_test *t)
 
 	for (int round = 0; round < 300; round++) {
 		struct cairn_batch whole = { 0 }, c;
-		int32_t num, first = 0, used = 0, most = PAGE * (1 + draw(&state, 4));
+		const struct cairn_pipeline_sizes some = {
+			PAGE * (1 + draw(&state, 4)), 1 + draw(&state, PAGE), 1 + draw(&state, 2 * PAGE),
+		};
+		int32_t num, first = 0, used = 0;
 		const int32_t decodes = draw(&state, 4);
 
 		memset(&p, 0, sizeof(p));
@@ -160,10 +193,10 @@ static void any_pass(struct cairn_test *t)
 		whole.positions = p.positions;
 		whole.kv_indices = pages;
 		whole.num_prompts = draw(&state, REQUESTS + 1);
-		num = cairn_pipeline_cut(&p.host, 1 + draw(&state, 400), most, ends);
+		num = cairn_pipeline_cut(&p.host, 1 + draw(&state, 400), &some, ends);
 		EXPECT(t, num > 0 && ends[num - 1] == p.host.num_rows);
 		for (int32_t i = 0; i < num; first = ends[i++]) {
-			EXPECT(t, ends[i] - first >= 1 && ends[i] - first <= most);
+			EXPECT(t, ends[i] - first >= 1 && ends[i] - first <= some.most);
 			EXPECT(t, i == num - 1 || p.positions[ends[i]] % PAGE == 0 || begins(&p, ends[i]));
 			used += cairn_pipeline_chunk(&c, &p.host, &whole, first, ends[i], index + used,
 						     index + used);
@@ -174,7 +207,7 @@ static void any_pass(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "layers", layers }, { "row_keys", row_keys }, { "equal_times", equal_times },
+	{ "layers", layers }, { "row_keys", row_keys }, { "equal_times", equal_times }, { "sizes", sizes },
 	{ "any_pass", any_pass },
 };
 

@@ -154,6 +154,7 @@ struct cairn_worker {
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
 	/* if the model is a stage, else NULL: */
 	struct cairn_pipeline *pipeline;
+	struct cairn_pipeline_sizes chunk_sizes;
 	int32_t *chunk_index, *chunk_ends;	/* on the device; [max_rows] */
 	struct cairn_batch *chunks;	/* [room_chunks] */
 	int32_t room_chunks;

@@ -5,7 +5,7 @@
  * A pass with prompts that has more rows than a chunk may have is cut. The index arrays of its chunks are a
  * block of their own, one in each flight and one on the device. Any other pass is one chunk with the arrays
  * of the pass, so that decoding passes can be captured. The workers of all stages cut equal passes in the
- * same way.
+ * same way, since their devices are alike.
  */
 #include "serving/engine/worker/worker_impl.h"
 
@@ -39,11 +39,15 @@ static int check(const struct cairn_worker *w, const struct cairn_worker_options
 int worker_pipeline_create(struct cairn_worker *w, const struct cairn_worker_options *o)
 {
 	const size_t room = cairn_pipeline_index_room(w->opt.max_batch, w->opt.max_rows);
+	struct cairn_device_info info = { .size = sizeof(info) };
 	void *p;
 
 	if (w->model->config.stages <= 1)
 		return 0;
 	CAIRN_TRY(check(w, o));
+	if (!(w->model->impl->flags & CAIRN_IMPL_HOST_MEM))
+		CAIRN_TRY(TABLE(w, device_info, &info));
+	w->chunk_sizes = cairn_pipeline_sizes(w->model, chunk_rows(w), info.num_sms);
 	for (int i = 0; i < CAIRN_WORKER_FLIGHTS; i++) {
 		CAIRN_TRY(worker_host_alloc(w, room * sizeof(*w->flights[i].chunk_index), &p));
 		w->flights[i].chunk_index = p;
@@ -115,13 +119,13 @@ int worker_pipeline_split(struct cairn_worker *w, int decode)
 		.qo_indptr = a->qo_indptr, .kv_indptr = a->kv_indptr, .positions = a->positions,
 		.num_rows = b->num_rows, .batch = b->batch, .page_size = w->opt.page_size,
 	};
-	const int32_t most = chunk_rows(w);
+	const struct cairn_pipeline_sizes *sizes = &w->chunk_sizes;
 	int32_t *index = w->flight->chunk_index, num = 1, first = 0, used = 0;
 
 	if (!w->pipeline)
 		return 0;
-	if (b->num_rows > most && !decode)
-		num = cairn_pipeline_cut(&host, cairn_pipeline_row_keys(w->model), most, w->chunk_ends);
+	if (b->num_rows > sizes->most && !decode)
+		num = cairn_pipeline_cut(&host, cairn_pipeline_row_keys(w->model), sizes, w->chunk_ends);
 	CAIRN_TRY(grow_chunks(w, num));
 	w->pipeline_pass = (struct cairn_pipeline_pass){ *b, w->chunks, num };
 	if (num == 1) {
