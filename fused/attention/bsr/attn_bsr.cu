@@ -31,7 +31,12 @@
 #include "primitives/base/tensor_map.h"
 
 #define ALIGNMENT	256
-#define SECTION_BYTES	(32 << 20)	/* keys and values that fit the L2 beside Q and O */
+/*
+ * Keys and values that fit the L2 beside Q and O: half as many in calls without masks, whose row tiles go
+ * through all keys of a head at the same pace (../NOTES.md)
+ */
+#define SECTION_BYTES	(32 << 20)
+#define SECTION_BYTES_ALL	(16 << 20)
 #define MIN_BOX		8		/* slots of a TMA box, at least */
 #define MERGE_CTAS	8		/* for each SM, if the call may use all SMs */
 #define UNITS_OF_CTA	512		/* units per CTA of the planner */
@@ -83,7 +88,7 @@ static int64_t most_units(const struct attn_bsr_call *c, int64_t *tiles)
 
 static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 {
-	int64_t key_bytes = 0, section;
+	int64_t key_bytes = 0, section = c->a.window ? SECTION_BYTES : SECTION_BYTES_ALL;
 
 	c->d.rows = rows;
 	c->d.keys = keys;
@@ -99,8 +104,10 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 		c->d.lists[i + 1] = c->d.lists[i] + (i < c->a.num_parts ? p->rows * p->index_heads : 0);
 		if (i < c->a.num_parts && bytes > key_bytes)
 			key_bytes = bytes;
+		if (i < c->a.num_parts && p->mask_mode != CAIRN_ATTN_ALL)
+			section = SECTION_BYTES;
 	}
-	section = key_bytes ? SECTION_BYTES / key_bytes : c->d.heads;
+	section = key_bytes ? section / key_bytes : c->d.heads;
 	c->d.section = (int32_t)(section < 1 ? 1 : section < c->d.heads ? section : c->d.heads);
 }
 
