@@ -139,7 +139,7 @@ def long_prompts(page, rows):
     scaling_figure(
         page,
         [(name(key), ranks.speedups(times)) for key, times in sorted(found.items()) if ranks.speedups(times)],
-        "Time to the first token of long prompts with Llama-3.1-8B, in passes of at most 8192 rows: ranks share the rows, and"
+        "Time to the first token of long prompts with Llama-3.1-8B, in passes of at most 8192 rows of a rank: ranks share the rows, and"
         " exchange heads or send keys around a ring; or they share the weights.",
         ["tokens and way", ">GPUs", ">ms", ">speed-up", ">of ideal"],
         times_table(found, name, lambda ms: f"{ms:.1f}"),

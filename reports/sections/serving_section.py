@@ -3,7 +3,7 @@
 
 Rows: op throughput (serving/bench/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
 scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
-(fused/cache/kv_move_link_test.c).  claims/serving_claims.py has the claims decided by these rows.
+(fused/cache/kv_move_link_test.c), speculation (serving/bench/speculation_test.c).  claims/serving_claims.py has the claims decided by these rows.
 """
 
 from sections import timeline_drawing, tree_drawing
@@ -12,7 +12,7 @@ from base.records import cards
 from base.verdicts import target
 
 KNOWN = {"throughput", "first_token", "serve", "scheduler", "scheduler_claims", "kv_waste", "prefix_trace", "sharing_speed",
-         "kv_move_link"}  # fmt: skip
+         "kv_move_link", "speculation"}  # fmt: skip
 PARTS = (("gemm", "products"), ("attn_paged", "attention"), ("rmsnorm", "norms"), ("silu_mul", "SiLU"), ("lm_head", "logits"),
          ("rope", "rotation"), ("kv_append", "append"), ("other", "the rest"))  # fmt: skip
 
@@ -211,6 +211,34 @@ def link(page, rows):
     )
 
 
+DRAFTS = (
+    ("one row, plain", "plain_ms", None, DASH),
+    ("8 rows verified", "rows8_ms", "rows8", "at most 1.15 steps"),
+    ("16 rows verified", "rows16_ms", "rows16", "at most 1.35 steps"),
+    ("a token, 3.08 a step forced", "forced_ms", "forced", "at least 2.0× as fast"),
+    ("a token, no draft right", "none_right_ms", "none_right", "at least 0.95× as fast"),
+)
+
+
+def drafts(page, rows):
+    """What drafted rows cost and bring."""
+    found = rows.find("speculation", where=lambda r: r.number("plain_ms"))
+    if not found:
+        page.missing("the cost of drafted rows", ["speculation llama3_8b_*"])
+        return
+    page.table(
+        "Speculation with one request of Llama-3-8B: the time of a step that verifies drafts, in plain steps, and the time of a"
+        " token where so many drafts are right, as a gain over plain steps. Targets are those of a prompt of 1024 tokens.",
+        ["case", "what", ">ms", ">in plain steps, or gain", "target"],
+        [
+            [code(r.case), what, f"{r.need(time):.3f}", f"{r.need(key):.2f}" if key else DASH, goal]
+            for r in found
+            for what, time, key, goal in DRAFTS
+        ],
+        of=cards(found),
+    )
+
+
 def section(page, ctx):
     page.section("Serving", "serving")
     page.para(
@@ -222,4 +250,5 @@ def section(page, ctx):
     server(page, ctx.rows)
     host(page, ctx.rows)
     link(page, ctx.rows)
+    drafts(page, ctx.rows)
     tree_drawing.figure(page, ctx.rows)

@@ -37,6 +37,11 @@ def serving(share=61.0, host_us=30.0, reached=True):
         raw("kv_move_link", "host_in_ctas16", ns=2200, bytes=110000),
         raw("kv_move_link", "pages_in_llama3_8b_page16", "pieces", ns=20000, bytes=110000),
         raw("scheduler_claims", "late_ends", "host", dropped_share=0.0033),
+        raw(
+            "speculation", "llama3_8b_speculation", plain_ms=3.5, rows8_ms=4.0, rows8=1.143, rows16_ms=4.4, rows16=1.257,
+            forced_ms=1.4, forced=2.5, none_right_ms=3.55, none_right=0.986,
+        ),
+        raw("speculation", "llama3_8b_speculation_ops_8", gemm_ms=4.1, attn_ms=0.4, other_ms=0.8),
     ]  # fmt: skip
 
 
@@ -76,7 +81,7 @@ class Serving(TestCase):
     def test_page(self):
         page = page_of(serving())
         for text in ("Serving", "61.0%", "llama3_8b_online80", "19.50", "90.0%", "1.7%", "one launch, 16 CTAs", "55.0",
-                     "one copy for each page, layer and side (K or V)", "5.5"):  # fmt: skip
+                     "one copy for each page, layer and side (K or V)", "5.5", "8 rows verified", "1.14", "2.50"):  # fmt: skip
             self.has(page, text)
         self.has(page, "Other operations", False)
 
