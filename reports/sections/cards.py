@@ -9,7 +9,7 @@ import glob
 import os
 from dataclasses import dataclass
 
-from base import ranks, views
+from base import disagg, ranks, views
 from claims import attention_claims
 from sections import disagg_section, rdma_section, serving_section
 from base.page import code, join, num, percent, tbps, us
@@ -18,7 +18,7 @@ from base.records import BadRecords, Ceilings, Rows, cards, load
 FOLDER = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 FIRST = "NVIDIA H200"
 # CPU rows that do not belong to an operation table
-COUNTED = rdma_section.KNOWN | serving_section.KNOWN | attention_claims.COUNTED | ranks.COUNTED
+COUNTED = rdma_section.KNOWN | serving_section.KNOWN | attention_claims.COUNTED | ranks.COUNTED | disagg.COUNTED
 
 
 class Recording:

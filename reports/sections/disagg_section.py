@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: decoding with attention on GPUs of its own (claims LA-3, LA-8, LA-9, LA-11), simulated."""
 
+from base import disagg
+
 OP = "disagg_sim"
 NEEDS = ["cairn disagg-plan --trace FILE --prices FILE --shape llama3-70b --json RECORDING --figures --ways"]
 
@@ -87,37 +89,17 @@ def ways(page, rows):
     )
 
 
-def measured_passes(rows):
-    """{(attention workers, lanes, requests of a lane): microseconds of a pass of every lane}, of two GPUs."""
-    found = {}
-    for r in rows.find("disagg_layer", where=lambda r: r.number("whole_us")):
-        found[(0, 1, int(r.need("requests")))] = r.need("whole_us")
-        found[(1, 1, int(r.need("requests")))] = r.need("remote_us")
-    for r in rows.find("disagg", where=lambda r: r.number("one_lane")):
-        requests = int(r.need("requests_a_lane"))
-        for key, all_requests, rate in (
-            ((0, 1, requests), requests, "whole"),
-            ((1, 1, requests), requests, "one_lane"),
-            ((1, 1, 2 * requests), 2 * requests, "one_lane_of_all"),
-            ((1, 2, requests), 2 * requests, "two_lanes"),
-        ):
-            found[key] = all_requests * 1e6 / r.need(rate)
-    return found
-
-
 def checked(page, rows):
-    measured = measured_passes(rows)
-    lines = []
-    for r in rows.find(OP, where=lambda r: r.case.startswith("run_")):
-        key = tuple(int(r.need(k)) for k in ("attention_workers", "lanes", "requests_a_lane"))
-        if key not in measured:
-            continue
-        us = r.need("pass_us")
-        lines.append([
-            f"{key[2]} requests" + (f", {key[1]} lanes" if key[1] > 1 else ""),
-            "one GPU" if not key[0] else "model GPU and attention GPU",
-            f"{measured[key]:,.0f}", f"{us:,.0f}", f"{100 * (us / measured[key] - 1):+.1f}%",
-        ])  # fmt: skip
+    lines = [
+        [
+            f"{requests} requests" + (f", {lanes} lanes" if lanes > 1 else ""),
+            "one GPU" if not workers else "model GPU and attention GPU",
+            f"{measured:,.0f}",
+            f"{simulated:,.0f}",
+            f"{100 * (simulated / measured - 1):+.1f}%",
+        ]
+        for (workers, lanes, requests), measured, simulated in disagg.runs(rows)
+    ]
     if lines:
         page.table(
             "Simulated against measured: a pass of every lane of Llama-3-8B, 1024 keys a request (must: within 10%).",

@@ -265,7 +265,8 @@ def simulated(page, rows):
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
-    if not layers and not lanes and not paced:
+    killed = rows.find("disagg_fault", "killed")
+    if not layers and not lanes and not paced and not killed:
         return
     page.sub("Attention on another GPU")
     if layers:
@@ -320,6 +321,24 @@ def attention_workers(page, rows):
                 for r in sorted(paced, key=lambda r: r.need("lanes"))
             ],
         )
+    if killed:
+        kills(page, killed)
+
+
+def kills(page, killed):
+    page.table(
+        "Workers of a tiny model killed while they answer, cpu table: answers that were lost, and those with a token or a"
+        " log-probability that differs from the undisturbed run (must: none in 20 kills of each kind).",
+        ["killed", ">kills", ">noticed", ">answers", ">lost", ">changed"],
+        [
+            [
+                f"{r.words[0]} workers",
+                *(f"{r.need(key):.0f}" for key in ("kills", "recoveries", "answers", "lost", "changed")),
+            ]
+            for r in killed
+        ],
+        of="",
+    )
 
 
 def section(page, ctx):

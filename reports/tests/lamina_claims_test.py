@@ -130,9 +130,53 @@ class Missing(TestCase):
             self.assertEqual(found[f"LA-{i}"].verdict()[1], "not measured")
             self.assertTrue(all(p.holds is None and p.needs for p in found[f"LA-{i}"].parts))
 
-    def test_runs_are_never_claimed(self):
+    def test_runs_are_not_claimed_from_simulations(self):
         for i in (5, 6, 7, 10):
             self.assertEqual(claims_of(rows())[f"LA-{i}"].verdict(), ("none", "not measured"))
+
+
+class Runs(TestCase):
+    def host(self, case, op="disagg_fault", **members):
+        return raw(op, case, "cpu", **members)
+
+    def test_tokens(self):
+        good = self.host("tokens_llama3_tiny", tokens=56, equal=52, wrong_answers=0)
+        cuda = raw("disagg_fault", "tokens_cuda_llama3_tiny", tokens=56, equal=52, wrong_answers=0)
+        self.assertEqual(holds([good], "LA-5"), [True, None])
+        self.assertEqual(claims_of([good, cuda])["LA-5"].verdict()[1], "reproduced")
+        self.assertEqual(holds([good, self.host("tokens_x", tokens=56, equal=5, wrong_answers=1), cuda], "LA-5"), [False, True])
+
+    def test_kills(self):
+        def killed(role, **more):
+            return self.host(f"{role}_killed", **{"kills": 20, "answers": 90, "lost": 0, "changed": 0, **more})
+
+        self.assertEqual(claims_of([killed("attention"), killed("model")])["LA-10"].verdict()[1], "reproduced")
+        self.assertEqual(holds([killed("attention", lost=1), killed("model", changed=1)], "LA-10"), [False, False])
+        self.assertEqual(holds([killed("attention", kills=19)], "LA-10"), [None, None])
+
+    def test_slices(self):
+        def models(slices=33, ok=True, num=25):
+            good = [self.host(f"model_x{i}", "slices", attentions=32, slices=33) for i in range(1, num)]
+            return [*good, self.host("model_x0", "slices", attentions=32, slices=slices) | {"ok": ok}]
+
+        graphs = self.host("random_graphs", "slices", graphs=11718)
+        self.assertEqual(claims_of([*models(), graphs])["LA-7"].verdict()[1], "reproduced")
+        self.assertEqual(holds([*models(slices=32), graphs], "LA-7"), [False, True])
+        self.assertEqual(holds([*models(ok=False), graphs | {"graphs": 9999}], "LA-7"), [False, False])
+        self.assertEqual(holds(models(), "LA-7"), [True, None])
+        self.assertEqual(holds([*models(num=24), graphs], "LA-7"), [None, True])
+
+    def test_simulated_runs(self):
+        def runs(error, num=6):
+            out = []
+            for i in range(num):
+                out.append(raw("disagg_layer", f"x{i}", requests=i, whole_us=1000, remote_us=2000, local_us=2000))
+                out.append(simulated(f"run_x{i}", attention_workers=0, lanes=1, requests_a_lane=i, pass_us=1000 * error))
+            return out
+
+        self.assertEqual(holds(runs(1.099), "LA-9")[2], True)
+        self.assertEqual(holds(runs(0.89), "LA-9")[2], False)
+        self.assertEqual(holds(runs(1.0, num=5), "LA-9")[2], None)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* slices_test - slices of all models, and of random graphs against all their cuts */
 #include "conformance/harness.h"
+#include "serving/base/clock.h"
 #include "serving/slices/slices_test.h"
 #include "serving/graph/op_graph_test.h"
 
@@ -224,10 +225,13 @@ static void judge_random(struct cairn_test *t, const struct random_graph *r, int
 	cairn_slices_destroy(s);
 }
 
-/* Operations are listed in an order in which they can run, so every graph can be cut at each attention. */
-static void random_graphs(struct cairn_test *t)
+/*
+ * Operations are listed in an order in which they can run, so every graph can be cut at each attention.
+ * Returns the number of graphs judged.
+ */
+static int judge_graphs(struct cairn_test *t, int *shadows)
 {
-	int shadows = 0, graphs = 0;
+	int graphs = 0;
 
 	for (int i = 0; i < 12000; i++) {
 		struct random_graph r;
@@ -236,9 +240,16 @@ static void random_graphs(struct cairn_test *t)
 		if (!EXPECT(t, open_random(t, &r, attns, (int)(cairn_rand(t) % 4)) == 0))
 			cairn_note(t, "graph %d: %s", i, cairn_last_error());
 		else if (r.g->num_ops <= 11)
-			judge_random(t, &r, &shadows), graphs++;
+			judge_random(t, &r, shadows), graphs++;
 		cairn_op_graph_destroy(r.g);
 	}
+	return graphs;
+}
+
+static void random_graphs(struct cairn_test *t)
+{
+	int shadows = 0, graphs = judge_graphs(t, &shadows);
+
 	cairn_note(t, "%d graphs; %d slices have work that no message waits for", graphs, shadows);
 	EXPECT(t, graphs > 10000 && shadows > 1000);
 }
@@ -266,6 +277,46 @@ static const struct cairn_unit units[] = {
 	{ "large_graphs", large_graphs },
 };
 
+/* ---- measures: rows of every model and of random graphs; a row is ok if each cut is minimal ---- */
+
+static void measure_models(struct cairn_test *t)
+{
+	struct subject s[NUM_MODELS];
+	int num = open_subjects(t, s);
+
+	for (int i = 0; i < num; i++) {
+		const struct cairn_pass_sizes sizes = one_token(s[i].dims);
+		struct cairn_slices *slices = NULL;
+		int64_t begin = cairn_clock_ns();
+		char name[96];
+
+		if (!s[i].g || !EXPECT(t, cairn_slices_create(&slices, s[i].g, &sizes) == 0))
+			continue;
+		begin = cairn_clock_ns() - begin;
+		judge_model(t, &s[i]);
+		snprintf(name, sizeof(name), "model_%s", s[i].name);
+		for (char *c = strchr(name, ' '); c; c = strchr(c, ' '))
+			*c = '_';
+		cairn_host_row(t, name, "host", "\"attentions\":%d,\"slices\":%d,\"saved_bytes\":%lld,"
+			       "\"create_ms\":%.3f", s[i].c.num_hidden_layers, slices->num_slices,
+			       (long long)slices->slices[0].save_bytes, (double)begin * 1e-6);
+		cairn_slices_destroy(slices);
+	}
+	close_subjects(s, num);
+}
+
+static void measure_random(struct cairn_test *t)
+{
+	int shadows = 0, graphs = judge_graphs(t, &shadows);
+
+	cairn_host_row(t, "random_graphs", "host", "\"graphs\":%d,\"shadows\":%d", graphs, shadows);
+}
+
+static const struct cairn_unit measures[] = {
+	{ "models", measure_models }, { "random_graphs", measure_random },
+};
+
 const struct cairn_family cairn_slices_family = {
 	.stage = "serving", .name = "slices", .units = units, .num_units = ARRAY_SIZE(units),
+	.measures = measures, .num_measures = ARRAY_SIZE(measures),
 };
