@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes of a model whose attention is on another GPU: measured, and simulated (cairn disagg-plan --figures)."""
 
-COUNTED = {"disagg_fault", "slices"}  # rows of the CPU
+COUNTED = {"disagg_fault", "serve_attention", "serve_prefill", "slices"}  # rows of the CPU
 
 
 def measured_passes(rows):

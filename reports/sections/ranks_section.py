@@ -265,7 +265,7 @@ def simulated(page, rows):
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
-    killed = rows.find("disagg_fault", "killed")
+    killed = [r for op in ("disagg_fault", "serve_attention", "serve_prefill") for r in rows.find(op, "killed")]
     if not layers and not lanes and not paced and not killed:
         return
     page.sub("Attention on another GPU")

@@ -99,7 +99,7 @@ struct streams {
 	const struct server *server;
 	char want[MOST_STREAMS][512];	/* the answers */
 	pthread_t threads[MOST_STREAMS];
-	atomic_int served, wrong, stop;
+	atomic_int served, lost, changed, stop;
 };
 
 /* Returns whether there is an answer; -1: no worker is ready. */
@@ -145,8 +145,8 @@ static inline void *stream_run(void *arg)
 			nap_ms(5);
 			continue;
 		}
-		ok = ok && !strcmp(text, m->x->want[m->i]);
-		atomic_fetch_add(ok ? &m->x->served : &m->x->wrong, 1);
+		atomic_fetch_add(!ok ? &m->x->lost :
+				 strcmp(text, m->x->want[m->i]) ? &m->x->changed : &m->x->served, 1);
 	}
 	free(m);
 	return NULL;
@@ -155,6 +155,10 @@ static inline void *stream_run(void *arg)
 static inline void streams_start(struct streams *x, const struct server *s)
 {
 	x->server = s;
+	atomic_store(&x->served, 0);
+	atomic_store(&x->lost, 0);
+	atomic_store(&x->changed, 0);
+	atomic_store(&x->stop, 0);
 	for (int i = 0; i < x->num; i++) {
 		struct stream *m = malloc(sizeof(*m));
 
@@ -168,6 +172,27 @@ static inline void streams_end(struct streams *x)
 	atomic_store(&x->stop, 1);
 	for (int i = 0; i < x->num; i++)
 		pthread_join(x->threads[i], NULL);
+}
+
+/* Notes and expects that all answers came and were right. */
+static inline void streams_judge(struct cairn_test *t, struct streams *x)
+{
+	const int served = atomic_load(&x->served), lost = atomic_load(&x->lost);
+	const int changed = atomic_load(&x->changed);
+
+	cairn_note(t, "%d answers are right, %d lost, %d changed", served, lost, changed);
+	EXPECT(t, served && !lost && !changed);
+}
+
+/* The row of a measure: answers under this many kills, and losses that the server noticed. */
+static inline void streams_row(struct cairn_test *t, struct streams *x, const char *name, int kills,
+			       double noticed)
+{
+	const int lost = atomic_load(&x->lost), changed = atomic_load(&x->changed);
+
+	cairn_host_row(t, name, "cpu", "\"kills\":%d,\"answers\":%d,\"lost\":%d,\"changed\":%d,"
+		       "\"recoveries\":%.0f", kills, atomic_load(&x->served) + lost + changed, lost, changed,
+		       noticed);
 }
 
 /* Reads the workers' processes from the last line of the log that names two. Returns the number of lines. */
