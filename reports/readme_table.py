@@ -34,8 +34,8 @@ CHOSEN = (
     "whole step, batch 1, DeepSeek-V2-Lite",
     "all-reduce with residual",
     "whole step over 2 GPUs",
-    "first token over 2 GPUs, Llama-3-8B, 8000",
-    "first token over 2 GPUs, Llama-3-8B, 32,768",
+    "first token over 2 GPUs, Llama-3.1-8B, 32,768",
+    "first token over 2 GPUs, Llama-3-8B, 131,072",
     "Llama-3-8B bf16, offline",
     "server, Poisson",
 )

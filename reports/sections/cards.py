@@ -224,7 +224,7 @@ def operations(rows, ceilings):
         yield Figure(what, f"{us(record.ns)} µs{reached}", against(record, rows))
 
 
-BETWEEN = (("16 KB", 2), ("64 KB", 8), ("256 KB", 32), ("1 MB", 128))
+BETWEEN = (("16 KB", 2), ("64 KB", 8), ("256 KB", 32), ("1 MB", 128), ("4 MB", 512), ("32 MB", 4096))
 
 
 def between_gpus(rows):
@@ -238,32 +238,41 @@ def between_gpus(rows):
         f"{here} µs" if all(found) else "",
         f"NCCL and a norm: {other} µs" if all(nccl) else "",
     )
-    alone = rows.by_key.get(("decode_step", "llama3_8b_b1_kv1024", "cuda"))
-    two = rows.by_key.get(("decode_step", "llama3_8b_b1_kv1024", "cuda:unfused:tp2"))
-    yield Figure(
+    for what, op, case, field, unit, ways in OVER_TWO:
+        one, *two = (over(rows, op, case, field, way) for way in ("_n1", *ways))
+        yield Figure(
+            what,
+            f"{' / '.join(unit.format(t) for t in two)} ms" if all(two) else "",
+            f"one GPU: {unit.format(one)} ms" if one else "",
+        )
+
+
+OVER_TWO = (
+    (
         "whole step over 2 GPUs, batch 1, Llama-3-8B, 1024 keys",
-        f"{two.ns / 1e6:.2f} ms" if two and two.ns else "",
-        f"one GPU: {alone.ns / 1e6:.2f} ms" if alone and alone.ns else "",
-    )
-    ways = ("", ":tp2", ":cp2")
-    prompt = [first_ms(rows.by_key.get(("generate", "llama3_8b_b1_kv8000", f"cuda{way}"))) for way in ways]
-    yield Figure(
-        "first token over 2 GPUs, Llama-3-8B, 8000 tokens, by tensors / rows",
-        f"{prompt[1]:.0f} / {prompt[2]:.0f} ms" if all(prompt) else "",
-        f"one GPU: {prompt[0]:.0f} ms" if prompt[0] else "",
-    )
-    stages = [first_ms(rows.by_key.get(("pp_prefill", f"llama3_8b_32k_n{n}_chunk2048", "cuda"))) for n in (1, 2)]
-    yield Figure(
-        "first token over 2 GPUs, Llama-3-8B, 32,768 tokens, by layers",
-        f"{stages[1]:.0f} ms" if all(stages) else "",
-        f"one GPU: {stages[0]:.0f} ms" if stages[0] else "",
-    )
+        "tp_decode", "llama3_8b_b1_kv1024", "median_ns", "{:.2f}", ("_n2",),
+    ),
+    (
+        "first token over 2 GPUs, Llama-3-8B, 8192 tokens, by tensors",
+        "tp_prefill", "llama3_8b_8k", "first_ms", "{:.0f}", ("_n2",),
+    ),
+    (
+        "first token over 2 GPUs, Llama-3.1-8B, 32,768 tokens, by rows: head exchange / ring",
+        "cp_prefill", "llama31_8b_32k", "first_ms", "{:.0f}", ("_n2_heads", "_n2_ring"),
+    ),
+    (
+        "first token over 2 GPUs, Llama-3-8B, 131,072 tokens, by layers",
+        "pp_prefill", "llama3_8b_128k", "first_token_ns", "{:.0f}", ("_n2",),
+    ),
+)  # fmt: skip
 
 
-def first_ms(record):
-    """Milliseconds to the first token, or None."""
-    ns = record and record.raw.get("first_token_ns")
-    return ns / 1e6 if ns else None
+def over(rows, op, case, field, way):
+    """Milliseconds on so many GPUs; of rows that differ by chunks, the fastest. None: there is no row."""
+    scale = 1e-6 if field.endswith("_ns") else 1
+    exact = rows.by_key.get((op, case + way, "cuda"))
+    found = [exact] if exact else rows.find(op, impl="cuda", where=lambda r: r.case.startswith(f"{case}{way}_chunk"))
+    return min((r.need(field) * scale for r in found), default=None)
 
 
 STEPS = (

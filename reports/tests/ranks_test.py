@@ -10,6 +10,7 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from base import ranks  # noqa: E402
+from sections import cards  # noqa: E402
 from tests.samples import TestCase, claims_of, page_of, raw, rows_of  # noqa: E402
 
 
@@ -33,6 +34,27 @@ def comm(op, impl, ns, num_bytes=16384, **gpus):
 
 def holds(records, claim):
     return [p.holds for p in claims_of(records)[claim].parts]
+
+
+class Figures(TestCase):
+    """Figures of two GPUs in the README's table."""
+
+    def figure(self, what, records):
+        return next(f for f in cards.figures(rows_of(records)) if f.what.startswith(what))
+
+    def test_fastest_chunks(self):
+        records = [pipeline(1, 1, 131072), pipeline(2, 1.6, 131072), pipeline(2, 2, 131072, 2048), pipeline(4, 9, 131072)]
+        found = self.figure("first token over 2 GPUs, Llama-3-8B, 131,072", records)
+        self.assertEqual((found.value, found.beside), ("500 ms", "one GPU: 1000 ms"))
+
+    def test_each_way(self):
+        def rows_of_prompt(n, way, ms):
+            return raw("cp_prefill", f"llama31_8b_32k_n{n}{way}", prompt_tokens=32768, ranks=n, first_ms=ms)
+
+        what = "first token over 2 GPUs, Llama-3.1-8B"
+        records = [rows_of_prompt(1, "", 1200), rows_of_prompt(2, "_heads", 640)]
+        self.assertEqual(self.figure(what, records).value, "")
+        self.assertEqual(self.figure(what, [*records, rows_of_prompt(2, "_ring", 650)]).value, "640 / 650 ms")
 
 
 class Claims(TestCase):
