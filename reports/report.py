@@ -27,7 +27,7 @@ from base import plots, views
 from claims import all_claims
 from sections import attention_section, cards, collectives, disagg_section, dsmem, energy, fused_section, ladder, operations, overlap_section, ranks_section, rdma_section, serving_section, validate_section
 from base.page import DASH, Html, Page, code, esc, join, listing, num, percent, tag, tbps, us
-from sections.cards import COUNTED, counted
+from sections.cards import COUNTED, counted, derived
 from base.records import BadRecords, Ceilings, Machine, Rows, load
 
 TITLE = "Cairn: measurements on this machine and the claims of the papers"
@@ -320,9 +320,7 @@ def build(measured, recordings=()):
     source = "measured on this machine" if here.card else cards.source_of(shown) if shown.card else "none"
     banner = banner_of(here, shown, recordings, len(measured) > 0)
     kept = shown.gpu.keep(lambda r: r.get("ok") is not False or r.op == "generate")
-    simulated = disagg_section.simulated(shown.rows)
-    searched = overlap_section.searched(shown.rows)
-    ctx = Context(Rows([*kept, *simulated, *searched, *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
+    ctx = Context(Rows([*kept, *derived(shown.rows), *counted([measured, shown.rows, *(r.rows for r in recordings)])]))
     page = Page(TITLE)
     page.card = shown.card
     machine = Machine(shown.gpu)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from base import disagg, ranks, views
 from claims import attention_claims
-from sections import disagg_section, rdma_section, serving_section
+from sections import disagg_section, overlap_section, rdma_section, serving_section
 from base.page import code, join, num, percent, tbps, us
 from base.records import BadRecords, Ceilings, Rows, cards, load
 
@@ -68,9 +68,14 @@ def counted(sources):
     return found
 
 
+def derived(rows):
+    """Rows that a host computed from times of the recording's card: simulations and plans."""
+    return [*disagg_section.simulated(rows), *overlap_section.searched(rows)]
+
+
 def judged(one, others):
-    """The rows that decide the claims on the card of a recording: its own, simulated ones too, and CPU rows of others."""
-    return Rows([*one.gpu, *disagg_section.simulated(one.rows), *counted([one.rows, *(r.rows for r in others if r is not one)])])
+    """The rows that decide the claims on the card of a recording: its own, those derived from them, and CPU rows of others."""
+    return Rows([*one.gpu, *derived(one.rows), *counted([one.rows, *(r.rows for r in others if r is not one)])])
 
 
 # ---------------------------------------------------------------- figures

@@ -10,7 +10,8 @@ sys.dont_write_bytecode = True
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from claims import nanoflow_claims  # noqa: E402
-from tests.samples import TestCase, moved, page_of, raw, rows_of  # noqa: E402
+from sections import cards  # noqa: E402
+from tests.samples import TestCase, moved, page_of, raw, recording, rows_of  # noqa: E402
 from base.records import Ceilings  # noqa: E402
 
 
@@ -74,6 +75,10 @@ class Claims(TestCase):
     def test_minutes(self):
         self.assertEqual(judge(search(200), search(230))["NF-5"][1], [True])
         self.assertEqual(judge(search(200), search(231))["NF-5"][1], [False])
+
+    def test_plans_count_although_a_host_made_them(self):
+        one = recording([moved("stream", "read_1g", 1 << 30, 4500), search(200) | {"driver": ""}])
+        self.assertEqual([r.op for r in cards.judged(one, [one])], ["stream", "search"])
 
     def test_latency(self):
         self.assertEqual(judge(raw("serve", "llama3_8b_online80", p99_over_mean=1.07))["NF-7"][1], [True])
