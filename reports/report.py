@@ -139,7 +139,7 @@ def because(claim):
         return "; ".join(f"{p.what}: {p.here}" for p in claim.parts[:2])
     if kind == "bad":
         return "; ".join(f"{p.what}: {p.why}" for p in claim.failing())
-    return join(["missing: ", listing([p.needs for p in claim.lacking()])])
+    return join(["missing: ", listing(list(dict.fromkeys(p.needs for p in claim.lacking())))])
 
 
 def targets(page, found):
