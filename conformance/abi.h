@@ -232,7 +232,10 @@ struct cairn_impl {
 	 */
 	int (*stream_create_part)(void **stream, int32_t sms, int32_t priority);
 
-	/* several GPUs: communicators (comm.h, which describes these functions), and the collectives */
+	/*
+	 * several GPUs: communicators (comm.h, which describes these functions), and the collectives.
+	 * comm_open comes with comm_error, comm_abort and comm_close; comm_heap may be NULL.
+	 */
 	int (*comm_open)(const struct cairn_comm_args *args, struct cairn_comm *comm);
 	int (*comm_heap)(const struct cairn_comm *comm, int32_t rank, void **base);
 	int (*comm_error)(const struct cairn_comm *comm);

@@ -15,7 +15,8 @@
  *
  * Collectives run when their stream reaches them, too, and wait for those of the other ranks, which are
  * processes of their own with queues of their own. So each rank must force all of its own calls before it
- * waits for another rank in any other way.
+ * waits for another rank in any other way. If a rank does not come, the call ends, and comm_error() tells of
+ * it.
  *
  * A failure in execution, or a misuse detected there, is final, as on a device: every later call returns
  * -EIO.
@@ -163,9 +164,24 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_offer.fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
+/* A call checks the handle. In execution, an error of the communicator is not one of the device. */
+#define RANKS_PARTS(fn) \
+	static int fn##_check(const void *args) \
+	{ \
+		const struct cairn_##fn##_args *a = args; \
+		CAIRN_TRY(cairn_offer.fn##_check(a)); \
+		return cairn_offer.comm_host_check(&a->comm, #fn); \
+	} \
+	static int fn##_run(const void *args) \
+	{ \
+		const struct cairn_##fn##_args *a = args; \
+		int ret = base->fn(a, NULL); \
+		return base->comm_error(&a->comm) ? 0 : ret; \
+	}
 /* scalar: the first scalar of the arguments, or of the KV cache view if that is the last input */
-#define PLAIN(fn, scalar) \
-	PARTS(fn) \
+#define PLAIN(fn, scalar)	PARTS(fn) PLAIN_OP(fn, scalar)
+#define COLLECTIVE(fn)		RANKS_PARTS(fn) PLAIN_OP(fn, comm)
+#define PLAIN_OP(fn, scalar) \
 	static const struct op fn##_op = { \
 		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
 		.pointers = offsetof(struct cairn_##fn##_args, scalar), \
@@ -176,7 +192,6 @@ static int query(const struct op *op, const void *args, size_t *bytes)
  * cpu: the workspace query of cpu (both return 0 or an error)
  */
 #define WITH_WORKSPACE_AT(fn, space, end, scalars, cpu, kept, number) \
-	PARTS(fn) \
 	static int fn##_ask(const void *args, struct need *need) \
 	{ \
 		const struct cairn_##fn##_args *a = args; \
@@ -196,15 +211,15 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 	{ \
 		return query(&fn##_op, args, bytes); \
 	}
-#define WITH_WORKSPACE(fn, ...)	WITH_WORKSPACE_AT(fn, workspace, workspace, __VA_ARGS__)
-#define WITH_PAGES(fn, ...)	WITH_WORKSPACE_AT(fn, workspace, kv.num_pages, __VA_ARGS__)
+#define WITH_WORKSPACE(fn, ...)	PARTS(fn) WITH_WORKSPACE_AT(fn, workspace, workspace, __VA_ARGS__)
+#define WITH_PAGES(fn, ...)	PARTS(fn) WITH_WORKSPACE_AT(fn, workspace, kv.num_pages, __VA_ARGS__)
 
 PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_stride)
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
-PLAIN(all_reduce_norm, comm) PLAIN(all_to_all, comm) PLAIN(send_recv, comm)
+COLLECTIVE(all_reduce_norm) COLLECTIVE(all_to_all) COLLECTIVE(send_recv)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(gemm, cairn_offer.gemm_check_shape(a), 0, 0, a->m + (int64_t)a->n * a->k)
@@ -233,6 +248,7 @@ WITH_PAGES(cluster_attn, cairn_offer.cluster_attn_check_shape(a),
 WITH_PAGES(cluster_mla, cairn_offer.cluster_mla_check_shape(a), 0, 1, CONTEXT)
 WITH_PAGES(decode_step, cairn_offer.decode_step_check_shape(a),
 	   cairn_offer.decode_step_cpu_workspace(a, bytes), 1, CONTEXT)
+RANKS_PARTS(decode_step_ranks)
 WITH_WORKSPACE_AT(decode_step_ranks, step.workspace, step.kv.num_pages,
 		  cairn_offer.decode_step_ranks_check_shape(a),
 		  cairn_offer.decode_step_ranks_cpu_workspace(a, bytes), 1,

@@ -92,6 +92,11 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 		impl.size = 0;
 	if (how && !strcmp(how, "no_name"))
 		impl.name = NULL;
+	if (how && !strcmp(how, "no_comm_error")) {
+		impl.comm_open = cairn_offer.cpu->comm_open;
+		impl.comm_abort = cairn_offer.cpu->comm_abort;
+		impl.comm_close = cairn_offer.cpu->comm_close;
+	}
 	if (how && !strcmp(how, "fini_crash"))
 		impl.fini = crash;
 	if (how && !strcmp(how, "init_crash"))

@@ -350,6 +350,9 @@ static void first_mistakes(struct cairn_test *t)
 		{ "no_version", "\"bad\" 1 abi_version: is 0; set it to CAIRN_ABI_VERSION" },
 		{ "no_size", "size: 0 is not the size of a table; set it to sizeof(struct cairn_impl)" },
 		{ "no_name", "name, version: must be given" },
+		{ "no_comm_error",
+			"comm_open: comes with comm_error, comm_abort and comm_close, of which the table "
+				 "lacks some" },
 	};
 	char path[PATH_MAX], other[PATH_MAX], out[8192], line[3 * PATH_MAX], self[PATH_MAX];
 	char *argv[] = { "cairn", "check", "--impl", path, CASE, NULL };

@@ -44,6 +44,7 @@ struct cairn_offer {
 #define F(name) __typeof__(cairn_##name) *name;
 	CAIRN_OFFERED(F)
 #undef F
+	int (*comm_host_check)(const struct cairn_comm *comm, const char *op);
 };
 
 extern const struct cairn_offer cairn_offer;

@@ -200,6 +200,9 @@ int cairn_plugin_open(const char *path, struct cairn_impl *out)
 		return cairn_error(EINVAL, "%s: name, version: must be 1 to 63 characters of ASCII "
 				   "without quotes and backslashes", path);
 	copy_table(out, impl);
+	if (out->comm_open && !(out->comm_error && out->comm_abort && out->comm_close))
+		return cairn_error(EINVAL, "%s: comm_open: comes with comm_error, comm_abort and comm_close, "
+				   "of which the table lacks some", path);
 	return cairn_impl_add_runtime(out);
 }
 
