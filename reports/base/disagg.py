@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Passes of a model whose attention is on another GPU: measured, and simulated (cairn disagg-plan --figures)."""
 
-COUNTED = {"disagg_fault", "serve_attention", "serve_prefill", "slices"}  # rows of the CPU
+KILLED = ("disagg_fault", "serve_attention", "serve_prefill")  # operations with rows of kills
+COUNTED = {*KILLED, "slices"}  # rows of the CPU
+KNOWN = {*COUNTED, "disagg_sim"}  # operations with a place in the report
 
 
 def measured_passes(rows):

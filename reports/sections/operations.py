@@ -5,7 +5,7 @@ A section introduces its rows, shows them, and states the result of every figure
 named where they would be shown.
 """
 
-from base import plots, ranks, views
+from base import disagg, plots, ranks, views
 from claims import attention_claims
 from sections import overlap_section, rdma_section, serving_section
 from base.page import DASH, Html, code, fixed, join, num, percent, size_name, tbps, us
@@ -428,7 +428,7 @@ KNOWN = {
     "cluster_mla",
     "moe",
     "traffic",
-} | {o for o, _ in ROW_OPS} | attention_claims.KNOWN | overlap_section.KNOWN | ranks.KNOWN | rdma_section.KNOWN | serving_section.KNOWN
+} | {o for o, _ in ROW_OPS} | attention_claims.KNOWN | overlap_section.KNOWN | ranks.KNOWN | disagg.KNOWN | rdma_section.KNOWN | serving_section.KNOWN
 
 
 def others(page, ctx):

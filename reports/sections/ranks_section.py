@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Section of the report: several GPUs of one host (claims AT-8 to AT-10)."""
 
-from base import plots, ranks
-from base.page import DASH, percent, size_name, us
+from base import disagg, plots, ranks
+from base.page import DASH, code, percent, size_name, us
 
 NEEDS = ["comm n*_*", "tp_decode", "tp_prefill", "cp_prefill", "ring_attention", "pp_prefill"]
 IDEAL = "ideal"
@@ -265,8 +265,9 @@ def simulated(page, rows):
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
-    killed = [r for op in ("disagg_fault", "serve_attention", "serve_prefill") for r in rows.find(op, "killed")]
-    if not layers and not lanes and not paced and not killed:
+    killed = [r for op in disagg.KILLED for r in rows.find(op, "killed")]
+    slices = [r for r in rows.find("slices", "model") if "tiny" not in r.words]
+    if not layers and not lanes and not paced and not killed and not slices:
         return
     page.sub("Attention on another GPU")
     if layers:
@@ -323,6 +324,8 @@ def attention_workers(page, rows):
         )
     if killed:
         kills(page, killed)
+    if slices:
+        cuts(page, slices)
 
 
 def kills(page, killed):
@@ -332,7 +335,7 @@ def kills(page, killed):
         ["killed", ">kills", ">noticed", ">answers", ">lost", ">changed"],
         [
             [
-                f"{r.words[0]} workers",
+                "the lead" if r.words[0] == "lead" else f"{r.words[0]} workers",
                 *(f"{r.need(key):.0f}" for key in ("kills", "recoveries", "answers", "lost", "changed")),
             ]
             for r in killed
@@ -341,9 +344,26 @@ def kills(page, killed):
     )
 
 
+def cuts(page, slices):
+    page.table(
+        "Models cut at each attention (cairn convert-slices): attention operators and slices, bytes that a cut saves for a token,"
+        " and the time of all cuts on a host (must: 100 ms for 80 layers).",
+        ["model", ">attention operators", ">slices", ">bytes a cut", ">ms"],
+        [
+            [
+                code(r.case.removeprefix("model_")),
+                *(f"{r.need(key):,.0f}" for key in ("attentions", "slices", "saved_bytes")),
+                f"{r.need('create_ms'):.2f}",
+            ]
+            for r in sorted(slices, key=lambda r: -r.need("attentions"))
+        ],
+        of="",
+    )
+
+
 def section(page, ctx):
     page.section("Several GPUs", "ranks")
-    if not any(op in ranks.KNOWN for op in ctx.rows.ops()):
+    if not any(op in ranks.KNOWN | disagg.COUNTED for op in ctx.rows.ops()):
         page.missing("rows of several GPUs", NEEDS)
         return
     page.para(

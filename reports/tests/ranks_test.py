@@ -149,5 +149,21 @@ class Section(TestCase):
         self.assertIn("rows of several GPUs", page_of([]))
 
 
+class Hosts(TestCase):
+    """Rows of hosts that belong to the section."""
+
+    def test_kills_and_cuts_have_a_place(self):
+        killed = dict(kills=20, recoveries=20, answers=90, lost=0, changed=0)
+        page = page_of([
+            raw("disagg_fault", "model_killed", "cpu", **killed), raw("serve_attention", "lead_killed", "cpu", **killed),
+            raw("slices", "model_qwen3-8b", "host", attentions=36, slices=37, saved_bytes=8192, create_ms=0.9),
+            raw("slices", "model_qwen3_tiny", "host", attentions=3, slices=4, saved_bytes=384, create_ms=0.1),
+        ])  # fmt: skip
+        for text in ("model workers", "the lead", "qwen3-8b", "8,192"):
+            self.has(page, text)
+        for text in ("lead workers", "qwen3_tiny", "Other operations"):
+            self.has(page, text, False)
+
+
 if __name__ == "__main__":
     unittest.main()
