@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * all_reduce_norm - what both kernels have in common: the units of a row, their sum with the residual, the
- * norm
+ * all_reduce_norm - what both kernels have in common: the units of a row, their sum with the residual, and
+ * the norm
  *
  * A row is a sequence of 32-bit units (an fp32 element, or two of 16 bits), and three of them are a word. A
- * row has 1 << shift parts of up to THREADS words, or more in long rows. A thread sums the squares of its
- * words, warps and parts follow in order. How a row is divided depends on dim and dtype alone, so that bits
- * depend neither on the number of rows nor on the kernel.
+ * row has 1 << shift parts of up to THREADS words, or more in long rows; all_reduce_norm.cu has a CTA of a
+ * cluster for each. Squares are summed by thread, then by warp, then over the parts in their order. How a row
+ * is divided depends on dim and dtype alone, so that bits depend neither on the number of rows nor on the
+ * kernel.
  */
 #ifndef CAIRN_ALL_REDUCE_NORM_CUH
 #define CAIRN_ALL_REDUCE_NORM_CUH
@@ -26,8 +27,8 @@ struct reduce_args {
 	const uint32_t *x, *weight;
 	uint32_t *out, *residual;	/* residual may be NULL */
 	int32_t rows, units, words;	/* units and words of a row */
-	int32_t part;			/* words of a row that a CTA has */
-	int32_t shift;			/* a cluster has 1 << shift CTAs */
+	int32_t part;			/* words of a part */
+	int32_t shift;			/* a row has 1 << shift parts */
 	float dim, eps, weight_offset;
 };
 

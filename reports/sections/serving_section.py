@@ -3,7 +3,8 @@
 
 Rows: op throughput (serving/bench/throughput_test.c), first_token (first_token_test.c), serve (tools/serve_figures.py),
 scheduler, scheduler_claims, kv_waste, prefix_trace and sharing_speed (tests of those names), kv_move_link
-(fused/cache/kv_move_link_test.c), speculation (serving/bench/speculation_test.c).  claims/serving_claims.py has the claims decided by these rows.
+(fused/cache/kv_move_link_test.c), speculation (serving/bench/speculation_test.c).  claims/serving_claims.py has the claims
+decided by these rows.
 """
 
 from sections import timeline_drawing, tree_drawing
