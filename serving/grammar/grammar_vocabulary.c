@@ -57,10 +57,25 @@ static int spell(struct vocabulary *v, const struct cairn_tokenizer *tok, struct
 	return 0;
 }
 
+/*
+ * Parts of the vocabulary: where a constraint allows all texts of a part, the library allows its tokens at
+ * once, without a walk over each. White space and strings of JSON are the library's own parts; letters are for
+ * regexes, whose masks would take seven times as long.
+ */
+static const char *const slices[] = {
+	"[\\x20\\x0A\\x0D\\x09]+",
+	"[a-z]{1,10}",
+	"[A-Za-z ]{1,10}",
+	"[^\"\\\\\\x00-\\x1F\\x7F]{1,10}",
+	"[^\"\\\\\\x00-\\x1F\\x7F]{1,30}",
+	"[^\"\\\\\\x00-\\x1F\\x7F]+",
+	NULL,
+};
+
 int vocabulary_open(struct vocabulary *v, const struct llguidance *lib,
 		    const struct cairn_grammar_options *opt)
 {
-	struct llg_tokenizer_init init = { .struct_size = sizeof(init), .greedy = true };
+	struct llg_tokenizer_init init = { .struct_size = sizeof(init), .greedy = true, .slices = slices };
 	struct cairn_token_stream *stream = NULL;
 	struct cairn_tokenizer *tok;
 	char why[256] = "";
