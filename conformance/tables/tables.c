@@ -31,6 +31,10 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 
 	if (strchr(name, '/'))
 		return cairn_plugin_open(name, out);
+#ifdef CONFIG_CUDA
+	if (cairn_impl_with_step(name, out))
+		return cairn_impl_add_runtime(out);
+#endif
 	for (size_t i = 0; i < ARRAY_SIZE(builtin); i++) {
 		if (strcmp(builtin[i]->name, name))
 			continue;
@@ -39,7 +43,7 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 	}
 #ifndef CONFIG_CUDA
 	if (!strcmp(name, "cuda") || !strcmp(name, "peers") || !strcmp(name, "flashinfer") ||
-	    !strcmp(name, "unfused") || !strncmp(name, "ladder", 6))
+	    !strcmp(name, "unfused") || !strncmp(name, "ladder", 6) || !strncmp(name, "cuda:ladder", 11))
 		return cairn_error(ENODEV, "%s: this build has no CUDA", name);
 #endif
 	if (name[0] && !access(name, F_OK))
@@ -47,7 +51,7 @@ int cairn_impl_open(const char *name, struct cairn_impl *out)
 				   name);
 	return cairn_error(EINVAL,
 			   "--impl: '%s' is none of ref, cpu, cuda, peers, flashinfer, unfused, ladder1 to "
-			   "ladder5, nor a path with a '/'", name);
+			   "ladder5, cuda:ladder1 to cuda:ladder4, nor a path with a '/'", name);
 }
 
 int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op)

@@ -8,9 +8,10 @@
 #include "conformance/abi.h"
 
 /*
- * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5", or the path
- * of a plug-in (contains a '/'). Copies it into *out. Members that the implementation lacks are NULL, except
- * those for memory and streams, which get the built-in ones. Does not call init(). A plug-in stays loaded.
+ * Opens a table: "ref", "cpu", "cuda", "peers", "flashinfer", "unfused", "ladder1" to "ladder5",
+ * "cuda:ladder1" to "cuda:ladder4", or the path of a plug-in (contains a '/'). Copies it into *out. Members
+ * that the implementation lacks are NULL, except those for memory and streams, which get the built-in ones.
+ * Does not call init(). A plug-in stays loaded.
  * -EINVAL: no such name; the file does not load, lacks cairn_impl_get or has another version.
  * -ENODEV: this build has no such table (all but ref and cpu in a build without CUDA).
  */
@@ -40,6 +41,9 @@ int cairn_impl_has_own_rules(const struct cairn_impl *impl, size_t op);
 
 extern const struct cairn_impl cairn_impl_ref, cairn_impl_cpu, cairn_impl_cuda, cairn_impl_peers,
 	cairn_impl_flashinfer, cairn_impl_unfused, cairn_impl_ladder[5];
+/* Makes table `name`, if it is one of cuda:ladder1 to cuda:ladder4. Returns whether it is. */
+int cairn_impl_with_step(const char *name, struct cairn_impl *out);
+
 extern const struct cairn_impl cairn_host_runtime, cairn_cuda_runtime;	/* only the memory and stream block */
 
 /* Returns the memory bandwidth, GB/s, in the datasheet of the GPU with this name; 0 if it is unknown. */
