@@ -2,17 +2,17 @@
 /*
  * gemm_test - cases of gemm.h
  *
- * Shapes lie at the limits of the kernels: one row, one row more than a tensor-core tile, columns that do
- * not fill a tile, k of one vector, k that is no multiple of any unrolling. Every shape runs in bf16; small
+ * Shapes lie at the limits of the kernels: one row, one row more than a tensor-core tile, columns that do not
+ * fill a tile, k of one vector, k that is no multiple of any unrolling. Every shape runs in bf16; small
  * shapes run in all types, with and without bias, with and without output in fp32. The bench rows are the
  * projections of Llama models (fused QKV 6144, MLP 14336 and its two halves together 28672, head 128256;
- * Llama 2: 11008) at the batch sizes of decoding, and the square products whose rate is the ceiling of
- * arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine types, bias,
- * sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_* combine sizes
- * at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. Two of the last
- * cases have more tiles than a device has SMs, in two directions. The very last one is so large in f32 that a
- * kernel may take its tensor cores, and with TF32 factors still be within the bound; the errors of all cases
- * of f32 must therefore have the mean square that roundings of the sums explain (bias.c).
+ * Llama 2: 11008) at the batch sizes of decoding, those of a layer of 70B, and the square products whose rate
+ * is the ceiling of arithmetic. EXACT has sums of up to 24 bits, see fill_operand(). The pair cases combine
+ * types, bias, sizes and sms; their POISON has NaN and infinities in some rows of a and b. The cases ends_*
+ * combine sizes at the ends of tiles (ends.h), the cases long_* do so for sums that a kernel may split. Two
+ * of the last cases have more tiles than a device has SMs, in two directions. The very last one is so large
+ * in f32 that a kernel may take its tensor cores, and with TF32 factors still be within the bound; the errors
+ * of all cases of f32 must therefore have the mean square that roundings of the sums explain (bias.c).
  */
 #include <math.h>
 #include <stdio.h>
@@ -64,6 +64,12 @@ static const struct shape shapes[] = {
 	BENCH(64, 4096, 4096), BENCH(64, 6144, 4096), BENCH(64, 14336, 4096),
 	BENCH(64, 28672, 4096), BENCH(64, 4096, 14336),
 	BENCH(4096, 4096, 4096), BENCH(8192, 8192, 8192),
+	/* a layer of Llama-3-70B */
+	BENCH(1, 10240, 8192), BENCH(1, 8192, 8192), BENCH(1, 57344, 8192), BENCH(1, 8192, 28672),
+	BENCH(64, 10240, 8192), BENCH(64, 8192, 8192), BENCH(64, 57344, 8192), BENCH(64, 8192, 28672),
+	BENCH(96, 10240, 8192), BENCH(96, 8192, 8192), BENCH(96, 57344, 8192), BENCH(96, 8192, 28672),
+	BENCH(1024, 10240, 8192), BENCH(1024, 8192, 8192), BENCH(1024, 57344, 8192),
+	BENCH(1024, 8192, 28672),
 };
 
 /* a share of the device, in bf16: the kernels by number of rows */
@@ -158,7 +164,7 @@ static int has_variant(const struct shape *s, int v)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(276 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
+#define NUM_CASES	(292 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
 #define NUM_ENDS	112
 #define NUM_LONG	60
 

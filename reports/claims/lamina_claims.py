@@ -14,6 +14,9 @@ APART = "rows of passes that send Q, K and V together"
 TWO_KINDS = "disagg_sim fig10_* with two kinds of GPUs"
 SIMULATED = " All its figures are simulated."
 ROWS, MODEL = 64, "llama3_70b"
+LAYER = ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672))  # n and k of the products of a layer of the model
+BELOW = 96  # rows, just below the source's batch of 100
+H20_SMS = 78
 KILLS, POINTS, GRAPHS, MODELS = 20, 6, 10000, 25
 
 
@@ -23,13 +26,19 @@ def products(rows):
     return {r.n["m"]: r for r in found}
 
 
+def layer_ns(rows, m):
+    """The time of all products of a layer of the source's model with m rows; None: some have no row."""
+    found = [rows.find("gemm", impl="cuda", m=m, n=n, k=k, where=lambda r: r.dtype == "bf16" and r.ns) for n, k in LAYER]
+    return sum(r[0].ns for r in found) if all(found) else None
+
+
 def la_1(rows, ceilings):
     claim = Claim(
         "LA-1",
         "Outside attention, decoding is bound by memory bandwidth below batch 100, and uses less than 20% of the arithmetic",
         f"{LAMINA}, figure 2; H100, LLaMA3-70B",
-        "The gate and up product of a Llama-3-8B layer stands for the layer: no layer of the source's 70B shape was"
-        " recorded. The share of the arithmetic is that of this machine's fastest large product, not of a datasheet.",
+        "The gate and up product of a Llama-3-8B layer, and all products of a layer of the source's model. The share of"
+        " the arithmetic is that of this machine's fastest large product, not of a datasheet.",
     )
     found, top = products(rows), ceilings.tflops()
     one, many = found.get(1), found.get(ROWS)
@@ -49,7 +58,24 @@ def la_1(rows, ceilings):
         f"gemm m{ROWS}_n28672_k4096_bf16, large products",
         share and (percent(share), share < 0.2, f"{percent(share)} at {ROWS} rows"),
     )
-    claim.part("a layer of LLaMA3-70B, batch 1 to 1024", "as above", "as above", "rows of that layer", None)
+    times = {m: layer_ns(rows, m) for m in (1, BELOW, 1024)}
+    ns, flops = times[BELOW], sum(2 * BELOW * n * k for n, k in LAYER)
+    ratio = ns and times[1] and ns / times[1]
+    used = ns and top and flops / ns / 1e3 / top
+    beyond = ns and times[1024] and times[1024] / ns
+    claim.part(
+        f"the products of a layer of LLaMA3-70B, {BELOW} rows",
+        "flat, below 20%",
+        "at most 1.25 times one row's time, below 20%",
+        f"gemm m*_n57344_k8192_bf16 and the layer's other products, 1, {BELOW} and 1024 rows",
+        ratio
+        and used
+        and (
+            f"{ratio:.2f} times one row's time, {percent(used)}" + (f"; 1024 rows {beyond:.1f} times it" if beyond else ""),
+            ratio <= 1.25 and used < 0.2,
+            f"{ratio:.2f} times, {percent(used)} with {BELOW} rows",
+        ),
+    )
     return claim
 
 
@@ -58,7 +84,8 @@ def la_2(rows, ceilings):
         "LA-2",
         "Attention keeps above 70% of the memory bandwidth from batch 20 on",
         f"{LAMINA}, figure 3; H100 and H20, LLaMA3-70B",
-        "Decoding over pages with 8 KV heads of 128, as in the source's model, in shares of the read stream.",
+        "Decoding over pages with 8 KV heads of 128, as in the source's model, in shares of the read stream. An H20 has"
+        f" {H20_SMS} SMs and nearly the bandwidth of an H200.",
     )
     read = ceilings.gbps()
     found = rows.find(
@@ -68,16 +95,23 @@ def la_2(rows, ceilings):
         h2=8,
         where=lambda r: r.dtype == "bf16" and "d" not in r.n and r.n.get("b", 0) >= 20 and r.number("gbps"),
     )
-    worst = min(found, key=lambda r: r.number("gbps"), default=None)
-    share = worst and read and worst.number("gbps") / read
-    claim.part(
-        "batch 20 and more",
-        "above 70%",
-        "above 70% in every row",
-        "attn_paged decode_h*_8_b*_kv*_bf16, stream read_*",
-        share and (f"at least {percent(share)} ({len(found)} rows)", share > 0.7, f"{percent(share)}: {worst.case}"),
-    )
-    claim.part("on a part of the SMs, as a stand-in for an H20", "above 70%", "above 70%", "rows on 24 to 80 SMs", None)
+    for what, some, cases in (
+        ("batch 20 and more", [r for r in found if "sms" not in r.n], "b*_kv*_bf16"),
+        (
+            f"on {H20_SMS} SMs, as a stand-in for an H20",
+            [r for r in found if r.n.get("sms") == H20_SMS],
+            f"b*_kv*_sms{H20_SMS}_bf16",
+        ),
+    ):
+        worst = min(some, key=lambda r: r.number("gbps"), default=None)
+        share = worst and read and worst.number("gbps") / read
+        claim.part(
+            what,
+            "above 70%",
+            "above 70% in every row",
+            f"attn_paged decode_h*_8_{cases}, stream read_*",
+            share and (f"at least {percent(share)} ({len(some)} rows)", share > 0.7, f"{percent(share)}: {worst.case}"),
+        )
     return claim
 
 

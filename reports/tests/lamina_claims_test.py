@@ -73,13 +73,20 @@ class Simulated(TestCase):
 
 
 class Measured(TestCase):
-    def records(self, many=60000, tflops=100, gbps=4000):
+    def records(self, many=60000, tflops=100, gbps=4000, parts=(), layer=()):
         return [
             raw("gemm", "m1_n28672_k4096_bf16", ns=50000, tflops=5, gbps=4400, bytes=1, flops=1),
             raw("gemm", "m64_n28672_k4096_bf16", ns=many, tflops=tflops, gbps=4000, bytes=1, flops=1),
             raw("gemm", "m8192_n8192_k8192_bf16", ns=1e6, tflops=800, gbps=300, bytes=1, flops=1000),
             moved("attn_paged", "decode_h32_8_b64_kv4096_bf16", 10**9, gbps),
             moved("attn_paged", "decode_h32_8_b16_kv1024_bf16", 10**9, 1000),
+            moved("attn_paged", "decode_h32_8_b64_kv4096_sms48_bf16", 10**9, 1000),
+            *(moved("attn_paged", f"decode_h32_8_b64_kv4096_sms{n}_bf16", 10**9, g) for n, g in parts),
+            *(
+                raw("gemm", f"m{m}_n{n}_k{k}_bf16", ns=ns, tflops=5, gbps=4400, bytes=1, flops=1)
+                for m, ns in layer
+                for n, k in ((10240, 8192), (8192, 8192), (57344, 8192), (8192, 28672))
+            ),
             moved("stream", "read_1g", 1 << 30, 4500),
         ]
 
@@ -88,6 +95,14 @@ class Measured(TestCase):
         self.assertEqual(holds(self.records(many=63000, tflops=170), "LA-1"), [False, False, None])
         self.assertEqual(holds(self.records(), "LA-2"), [True, None])
         self.assertEqual(holds(self.records(gbps=3000), "LA-2"), [False, None])
+
+    def test_a_layer_of_70b_and_a_part_of_the_sms(self):
+        # 96 rows of the four products are 164 GFLOP
+        for last, result in ((300000, True), (320000, False)):
+            self.assertEqual(holds(self.records(layer=((1, 250000), (96, last))), "LA-1"), [True, True, result])
+        self.assertEqual(holds(self.records(layer=((1, 210000), (96, 250000))), "LA-1")[2], False)
+        self.assertEqual(holds(self.records(parts=((78, 3200),)), "LA-2"), [True, True])
+        self.assertEqual(holds(self.records(parts=((78, 3100),)), "LA-2"), [True, False])
 
 
 class Section(TestCase):

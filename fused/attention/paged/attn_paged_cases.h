@@ -416,6 +416,17 @@ static const struct shape windows[] = {
 		.flags = KNOWN_BENCH | SCALES, .kv_lens = LENS(ATTN_ZIPF_16) },
 	{ N("known_zipf_h32_8_b64_fp8", 64, 1, 1024, 16, 32, 8, 128),
 		.flags = KNOWN_BENCH | SCALES, .kv_lens = LENS(ATTN_ZIPF_64) },
+	/* as many SMs as an H20 has, and fewer */
+	{ N("decode_h32_8_b20_kv4096_sms78_bf16", 20, 1, 4096, 16, 32, 8, 128),
+		.flags = BENCH | DEVICE, .sms = 78 },
+	{ N("decode_h32_8_b64_kv1024_sms78_bf16", 64, 1, 1024, 16, 32, 8, 128),
+		.flags = BENCH | DEVICE, .sms = 78 },
+	{ N("decode_h32_8_b64_kv4096_sms78_bf16", 64, 1, 4096, 16, 32, 8, 128),
+		.flags = BENCH | DEVICE, .sms = 78 },
+	{ N("decode_h32_8_b64_kv4096_sms48_bf16", 64, 1, 4096, 16, 32, 8, 128),
+		.flags = BENCH | DEVICE, .sms = 48 },
+	{ N("decode_h32_8_b64_kv4096_sms24_bf16", 64, 1, 4096, 16, 32, 8, 128),
+		.flags = BENCH | DEVICE, .sms = 24 },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
