@@ -30,8 +30,8 @@
  *              smallest normal number, as in gemm.h. Above CAIRN_GEMM_W4_EXACT_M the bound grows by sum_l |a|
  *              (((1 + v)^3 - 1) |b| + (1 + 17 |scale|) w), v the unit roundoff and w half the smallest
  *              subnormal of dtype. Up to it, that of MX and NV grows by 2^r (2^-148 sum_l |b| + 2^-150 k
- *              |scale|), since sums may be computed 2^r too small: r is 14 with f16, and with bf16 the
- *              exponent of the row's largest |a|, but 0 to 126 (derivations in gemm_w4_ref.c).
+ *              |scale|), since sums may be computed 2^r too small: r is 14 with f16, 26 with bf16
+ *              (derivations in gemm_w4_ref.c).
  * Range:       an element of out is defined if the sum of |a c| over each group, and those of |a c s| and
  *              |a b| over k, plus |bias|, are below 2^128. Above CAIRN_GEMM_W4_EXACT_M, |c s|, |s| and |b|
  *              must also be in the range of dtype.
@@ -41,8 +41,10 @@
  * Determinism: bitwise repeatable for equal arguments; above m = 8 the grouping of sums may depend on sms.
  *              The bits of a row of out depend neither on the other rows of a nor on the row's place among
  *              them, but may depend on m. The tables cpu and cuda give a row the same bits for every m from 1
- *              to 8; cuda does so for MX and NV with bf16 only if no sum that is computed 2^r too small (see
+ *              to 8; cuda does so for MX and NV with bf16 only if no sum that is computed 2^26 too small (see
  *              Tolerance), which it does for one and two rows, becomes subnormal.
+ * Speed:       with MX and NV and bf16, one or two rows of a whose largest magnitude is 2^27 or more take
+ *              about half a millisecond.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
  * Unused:      places of b and b_scale that belong to no element may hold anything, also scales that are NaN.

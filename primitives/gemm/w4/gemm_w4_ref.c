@@ -55,19 +55,14 @@ static CAIRN_WIDE double moved_by(const struct cairn_gemm_w4_args *g, const doub
 }
 
 /* The largest change of the sum when it is computed 2^r too small */
-static CAIRN_WIDE double lost_small(const struct cairn_gemm_w4_args *g, const double *a, const double *b)
+static CAIRN_WIDE double lost_small(const struct cairn_gemm_w4_args *g, const double *b)
 {
-	double sum = 0, most = 1;
-	int r = 14;
+	double sum = 0, up = g->dtype == CAIRN_F16 ? 0x1p14 : 0x1p26;
 
-	#pragma omp simd reduction(+:sum) reduction(max:most)
-	for (int l = 0; l < g->k; l++) {
+	#pragma omp simd reduction(+:sum)
+	for (int l = 0; l < g->k; l++)
 		sum += fabs(b[l]);
-		most = fabs(a[l]) > most ? fabs(a[l]) : most;
-	}
-	if (g->dtype == CAIRN_BF16)
-		r = ilogb(most) < 126 ? ilogb(most) : 126;
-	return ldexp(0x1p-148 * sum + 0x1p-150 * g->k * fabs((double)g->scale), r);
+	return up * (0x1p-148 * sum + 0x1p-150 * g->k * fabs((double)g->scale));
 }
 
 /* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
@@ -89,7 +84,7 @@ static void element(const void *args, int64_t i, int64_t j, const double *a, con
 	if (rounds)
 		moved = moved_by(g, a, b);
 	else if (g->format != CAIRN_W4_INT)
-		moved = lost_small(g, a, b);
+		moved = lost_small(g, b);
 	exact->bound[e] = !isfinite(exact->val[e]) ? 0 :
 			  (g->k + 12) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 + moved +
 			  u * fabs(exact->val[e]) + tiny;

@@ -19,7 +19,8 @@
  *  - warps do not wait for each other at the end of a unit. Each puts its totals into one of 4 buffers
  *    and goes on, and another warp adds them up.
  *
- * Warps: 16 multiply; the next fetches, one lane for each team; the last adds up (gemm_w4_skinny.cuh).
+ * Warps: 16 multiply; the next fetches, one lane for each team (gemm_w4_skinny.cuh); the last adds up
+ * (gemm_w4_skinny_sum.cuh).
  *
  * Two CTAs fit an SM if a is small, but a launch has one for each SM: the second place is for a CTA of the
  * next kernel, which fills its ring while this one computes its last units.
@@ -29,7 +30,7 @@
  * Shared memory (dynamic):
  *	0		mbarriers: [6] full and [6] empty (an arrival by each warp that multiplies), of the
  *			ring; for each of 4 teams, [4] full (an arrival by each of its warps) and [4] empty
- *			(one), of its buffers; uint32_t [8], the largest magnitudes of rows of a
+ *			(one), of its buffers
  *	384		float [4][16 warps][m][16 rows of b], the totals
  *	behind them	[m] rows of a, each of tiles of 64 elements and 16 bytes more, against bank
  *			conflicts. Of a tile, 32 bytes for lanes t, t + 4, ..: for each 16 elements, 2 t,
@@ -38,13 +39,13 @@
  *			up to 192 bytes of cells of each
  * Registers: at most 56, for two CTAs per SM; if a does not fit, up to 90, for one.
  */
-#include "primitives/gemm/w4/gemm_w4_skinny_stage.cuh"
+#include "primitives/gemm/w4/gemm_w4_skinny_sum.cuh"
 
 #include "primitives/base/launch.h"
 
 /*
  * Runs in the warps that multiply. Only a has to wait for the preceding kernel: by then, all addresses are
- * computed, and the first stage is in registers.
+ * computed.
  */
 template <int format, int dtype, int group, int form>
 W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp)
@@ -52,7 +53,7 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	constexpr bool by_group = form == A_BY_GROUP;
 	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x % 32;
 	const int pair = lane / 8, row = min(by_group ? lane / 4 % 2 : lane / 4, g.m - 1);
-	const uint32_t smem = ptx_smem(s_mem), a_at = smem + SUMS_AT + BUFFERS * WARPS * ROWS * 4 * g.m;
+	const uint32_t smem = ptx_smem(s_mem), a_at = smem + a_place(g.m);
 	const uint32_t codes = smem + z.ring_at + team * z.team * z.stage_bytes;
 	const uint32_t cells = codes + z.team * CODE_BYTES + first * z.stage_cells;
 	/* columns of the products past the last row repeat it; they are not written */
@@ -61,15 +62,16 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 		pinned(cells + lane / 4 * (format == CAIRN_W4_INT ? 4 : 2) +
 		       (by_group ? lane % 4 * (32 / group) * ROWS : 0)),
 		pinned(cells + 2 * ROWS + lane / 4 * 2),
-		pinned(a_at + row * z.pitch + lane % 4 * 32 + first * STAGE_K * 2 +
+		pinned(a_at + row * z.pitch + lane % 4 * 32 +
 		       (by_group ? pair / 2 * 128 + pair % 2 * 16 : 0)),
 		pinned(lane),
 	};
 	const int sets = num_sets(z), set_units = z.teams * gridDim.x;
 	const int units = sets - (unit_of(blockIdx.x + (sets - 1) * set_units, team) >= z.units);
-	/* rounds in which the warp has a whole stage; it may have a part of one in the next round */
-	const int whole = (g.k / STAGE_K - first + z.team - 1) / z.team;
-	const uint32_t step = pinned(z.team * STAGE_K);
+	/* places in a row of a are counted in bytes if it is in shared memory, else in elements */
+	constexpr int each = form == A_GLOBAL ? 1 : 2;
+	/* of a round; at which the last whole stage may begin; at which the last round ends */
+	const int step = z.team * STAGE_K * each, last = (g.k - STAGE_K) * each, end = z.rounds * step;
 	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS;
 	float total[by_group ? 1 : TOTALS(format)][4] = {};
 	struct operand o = {};
@@ -77,14 +79,9 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	struct held h;
 
 	o.pair = pinned(pair);
-	if (units)
-		hold_stage<format, group, form>(l, slot, &h);
 	ptx_griddepcontrol_wait();
 	if (form != A_GLOBAL) {
-		if (a_is_scaled(dtype, form))
-			keep_scaled_a(g, z, a_at, warp);
-		else
-			keep_a(g, z, a_at, warp);
+		keep_a<a_is_scaled(dtype, form)>(g, z, a_at, warp);
 		if (z.team == WARPS)	/* the warp needs no other stages than those it has copied */
 			__syncwarp();
 		else
@@ -92,29 +89,18 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	}
 	for (int nth = 0; nth < units; nth++) {
 		const int buf = nth % BUFFERS;
-		uint32_t s_a = l.a;
-		int at = first * STAGE_K;
+		int at = first * STAGE_K * each;
 
-		if (nth)
+		for (; at <= last; at += step) {
 			hold_stage<format, group, form>(l, slot, &h);
-		if (whole) {
-			add_stage<format, dtype, group, form, true>(g, h, s_a, at, &o, total);
+			add_stage<format, dtype, group, form, true>(g, h, l.a + at, at / each, &o, total);
 			give_back(z, l, &slot);
-			for (int n = whole - 1; n > 0; n--) {
-				at += step;
-				s_a += 2 * step;
-				hold_stage<format, group, form>(l, slot, &h);
-				add_stage<format, dtype, group, form, true>(g, h, s_a, at, &o, total);
-				give_back(z, l, &slot);
-			}
-			at += step;
-			s_a += 2 * step;
 		}
-		if (whole < z.rounds) {
-			if (whole)
-				hold_stage<format, group, form>(l, slot, &h);
-			if (at < g.k)
-				add_stage<format, dtype, group, form, false>(g, h, s_a, at, &o, total);
+		if (at < end) {		/* a part of a stage, or none */
+			hold_stage<format, group, form>(l, slot, &h);
+			if (at < g.k * each)
+				add_stage<format, dtype, group, form, false>(g, h, l.a + at, at / each, &o,
+									     total);
 			give_back(z, l, &slot);
 		}
 		ptx_mbarrier_wait(buffer_full(team, buf) + BUFFERS * 8, nth / BUFFERS + 1 & 1);
@@ -152,14 +138,15 @@ gemm_w4_skinny_kernel(const __grid_constant__ struct cairn_gemm_w4_args g,
 	if (warp < WARPS)
 		multiply<format, dtype, group, form>(g, z, warp);
 	else if (warp > WARPS)
-		add_units<format, dtype, form>(g, z);
+		add_units<format, dtype, group, form>(g, z);
 	else
 		fetch_others(g, z, &f);
 }
 
 /*
  * Returns the number of warps that share a unit. A stage takes a warp about 160 instructions, the end of a
- * unit 40. The number of SMs is that of the chip, so that bits depend only on the shape.
+ * unit 40, and the barrier of all warps that smaller teams need 60. The number of SMs is that of the chip, so
+ * that bits depend only on the shape.
  */
 static int team_of(int units, int stages)
 {
@@ -168,7 +155,7 @@ static int team_of(int units, int stages)
 
 	for (int team = WARPS; team >= WARPS / MOST_TEAMS; team /= 2) {
 		const int64_t at_once = 132 * (WARPS / team), rounds = (units + at_once - 1) / at_once;
-		const int64_t cost = rounds * ((stages + team - 1) / team * 160 + 40);
+		const int64_t cost = rounds * ((stages + team - 1) / team * 160 + 40) + 60 * (team < WARPS);
 
 		if (cost < least) {
 			least = cost;
@@ -195,6 +182,7 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 	z.last_cells = z.cells - (z.rounds - 1) * z.team * z.stage_cells;
 	z.round_cells = z.stage_cells ? z.team * z.stage_cells : z.cells;
 	z.stage_bytes = CODE_BYTES + (g->group ? z.stage_cells : cell);
+	z.round_bytes = WARPS * z.stage_bytes;
 	z.pitch = z.stages * TILES * 128 + 16;
 	return z;
 }
@@ -205,8 +193,8 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
  */
 static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 {
-	const int round = WARPS * z->stage_bytes;
-	int a_at = SUMS_AT + BUFFERS * WARPS * ROWS * (int)sizeof(float) * g->m, limit = SMEM_HALF;
+	const int round = (int)z->round_bytes;
+	int a_at = a_place(g->m), limit = SMEM_HALF;
 
 	if ((int64_t)z->pitch * g->m > SMEM_LIMIT - a_at - 4 * round)
 		z->pitch = 0;
@@ -216,8 +204,8 @@ static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 	z->ring = (limit - z->ring_at) / round;
 	if (z->ring > MAX_RING)
 		z->ring = MAX_RING;
-	z->last_slot = (z->ring - 1) * round;
-	return (size_t)(z->ring_at + z->ring * round);
+	z->ring_bytes = z->ring * z->round_bytes;
+	return (size_t)z->ring_at + z->ring_bytes;
 }
 
 extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *stream)
@@ -245,7 +233,7 @@ extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *st
 		return num_sms;
 	launch.smem = place(g, &z);
 	form = !z.pitch ? A_GLOBAL : A_SHARED;
-	if (z.pitch && g->m <= 2 && g->m * lane_stages(z.stages) <= HELD)
+	if (z.pitch && g->m <= 2)
 		form = A_BY_GROUP;
 	/* on an SM without a CTA, two of the next launch would start, and be half as fast as the others */
 	launch.grid[0] = (unsigned int)(z.units < num_sms ? z.units : num_sms);

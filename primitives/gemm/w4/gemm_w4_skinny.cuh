@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_w4_skinny.cuh - the warp of gemm_w4_skinny that fetches and the one that adds up
+ * gemm_w4_skinny.cuh - the warp of gemm_w4_skinny that fetches, and the mbarriers of all warps
  *
- * Both share mbarriers with the warps that multiply. A round's slot of the ring is full when its copies have
+ * A round's slot of the ring is full when its copies have
  * arrived, and empty when all 16 warps have read their parts of it. A buffer of a team is full when all its
  * warps have put their totals into it, and empty when these are added up.
  */
@@ -21,13 +21,20 @@ W4 uint32_t empty_of(const struct slot &s)
 	return s.full + MAX_RING * 8;
 }
 
+/*
+ * Goes on to the next slot. Without a branch, which the compiler makes of an if, or twice the instructions.
+ */
 W4 void next_slot(const struct sizes &z, struct slot *s)
 {
-	const bool wraps = s->from == z.last_slot;
-
-	s->full += wraps ? 8 - z.ring * 8 : 8;
-	s->from = wraps ? 0 : s->from + WARPS * z.stage_bytes;
-	s->parity ^= wraps;
+	asm("{.reg .pred wraps;\n\t"
+	    "add.u32 %0, %0, 8;\n\t"
+	    "add.u32 %1, %1, %3;\n\t"
+	    "setp.eq.u32 wraps, %1, %4;\n\t"
+	    "@wraps sub.u32 %0, %0, %5;\n\t"
+	    "@wraps mov.u32 %1, 0;\n\t"
+	    "@wraps xor.b32 %2, %2, 1;}"
+	    : "+r"(s->full), "+r"(s->from), "+r"(s->parity)
+	    : "r"(z.round_bytes), "r"(z.ring_bytes), "r"(z.ring * 8));
 }
 
 /* Arrives at an mbarrier for the warp, as elected_arrive() does. lane: of the thread, pinned */
@@ -131,62 +138,20 @@ W4 void fetch_others(const struct cairn_gemm_w4_args &g, const struct sizes &z, 
 	}
 }
 
-/* Adds up the totals of a team for a unit, and writes its elements of out. */
-template <int format, int dtype, int form>
-W4 void write_unit(const struct cairn_gemm_w4_args &g, const float *s_sum, int team, int unit)
-{
-	for (int e = threadIdx.x & 31; e < g.m * ROWS; e += 32) {
-		const int i = e / ROWS, j = unit * ROWS + e % ROWS;
-		float v[WARPS], sum = 0;
-
-#pragma unroll
-		for (int w = 0; w < WARPS; w++)
-			v[w] = w < team ? s_sum[w * g.m * ROWS + e] : 0;
-#pragma unroll
-		for (int w = 0; w < WARPS; w++)
-			sum += v[w];
-		if (j < g.n)
-			row_store(g.out, g.out_dtype, (int64_t)i * g.n + j,
-				  w4_finish(g, j, sum * missing_in<format, dtype, form>(i)));
-	}
-}
-
 /* Shared address of the mbarrier that says that a team's buffer is full; BUFFERS further: that it is empty */
 W4 uint32_t buffer_full(int team, int buf)
 {
 	return ptx_smem(s_mem) + (2 * MAX_RING + team * 2 * BUFFERS + buf) * 8;
 }
 
-/* Runs in the last warp, before all warps meet: prepares the mbarriers of the buffers, and most_of(). */
+/* Runs in the last warp, before all warps meet: prepares the mbarriers of the buffers. */
 W4 void init_buffers(const struct sizes &z)
 {
 	if (threadIdx.x % 32)
 		return;
-	for (int i = 0; i < CAIRN_GEMM_W4_EXACT_M; i++)
-		ptx_st_shared_b32(most_of(i), 0);
 	for (int i = 0; i < z.teams * 2 * BUFFERS; i++)
 		ptx_mbarrier_init(buffer_full(0, i), (i / BUFFERS % 2 ? 1 : z.team) * ELECTED_LANES);
 	ptx_fence_mbarrier_init_release_cluster();
-}
-
-/* Runs in the last warp: adds up and writes all units. */
-template <int format, int dtype, int form>
-W4 void add_units(const struct cairn_gemm_w4_args &g, const struct sizes &z)
-{
-	const float *s_sum = (const float *)(s_mem + SUMS_AT);
-	const int sets = num_sets(z);
-
-	ptx_griddepcontrol_wait();
-	for (int nth = 0, set = blockIdx.x; nth < sets; nth++, set += z.teams * gridDim.x) {
-		const int buf = nth % BUFFERS, parity = nth / BUFFERS & 1;
-
-		for (int i = 0; i < z.teams && unit_of(set, i) < z.units; i++) {
-			ptx_mbarrier_wait(buffer_full(i, buf), parity);
-			write_unit<format, dtype, form>(g, s_sum + (buf * WARPS + i * z.team) * g.m * ROWS,
-							z.team, unit_of(set, i));
-			elected_arrive(buffer_full(i, buf) + BUFFERS * 8);
-		}
-	}
 }
 
 #endif

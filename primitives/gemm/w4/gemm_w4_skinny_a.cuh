@@ -3,11 +3,11 @@
  * gemm_w4_skinny_a.cuh - rows of a for gemm_w4_skinny: copied to shared memory, and scaled
  *
  * A code of e2m1 that is only moved to its place in a bf16 reads as 2^-126 of its value (gemm_w4.cuh). To
- * multiply codes by 2^126 costs half as many instructions as to decode them. So for one or two rows (the
- * form A_BY_GROUP), each row of a is multiplied by 2^(126 - r) instead, which is exact: r is the exponent of
- * its largest magnitude, but 0 to 126. The sums are then 2^-r of what they should be, and are multiplied by
- * 2^r at the end. More rows take longer to scale than that saves: codes are multiplied. With f16, codes read
- * as 2^-14 of their values; a and codes stay as they are, and the sums are multiplied by 2^14.
+ * multiply codes by 2^126 costs half as many instructions as to decode them. So for one or two rows (the form
+ * A_BY_GROUP), a is multiplied by 2^100 instead, which is exact for magnitudes below 2^27, and sums by 2^26
+ * at the end; a row with larger ones is computed again (gemm_w4_skinny_sum.cuh). More rows take longer to
+ * scale than that saves: codes are multiplied. With f16, codes read as 2^-14 of their values; a and codes
+ * stay as they are, and the sums are multiplied by 2^14.
  */
 #ifndef CAIRN_GEMM_W4_SKINNY_A_CUH
 #define CAIRN_GEMM_W4_SKINNY_A_CUH
@@ -29,29 +29,20 @@ __host__ __device__ constexpr int lane_stages(int stages)
 	return (stages + 2 * WARPS - 1) / (2 * WARPS);
 }
 
-/* Whether rows of a are scaled */
+/* Whether a is scaled, and by how much: two bf16 */
 __host__ __device__ constexpr bool a_is_scaled(int dtype, int form)
 {
 	return form == A_BY_GROUP && dtype == CAIRN_BF16;
 }
 
-/* Shared address of the bits of the largest magnitude of a row of a, if a_is_scaled() */
-W4 uint32_t most_of(int row)
-{
-	return ptx_smem(s_mem) + MOST_AT + row * 4;
-}
+#define A_SCALE		0x71807180u	/* 2^100 */
+#define A_LIMIT		0x7f00u		/* 2^127: 2^27, scaled */
 
-/* Returns r of a row of a. All warps that multiply have met since they looked for its largest magnitude. */
-W4 int exponent_of(int row)
-{
-	return min(max((int)(ptx_ld_shared_b32(most_of(row)) >> 7) - 127, 0), 126);
-}
-
-/* Returns by what factor sums of a row of a are too small. */
-template <int format, int dtype, int form> W4 float missing_in(int row)
+/* By what factor sums are too small */
+template <int format, int dtype, int form> W4 constexpr float missing()
 {
 	if (a_is_scaled(dtype, form))
-		return __uint_as_float((uint32_t)(exponent_of(row) + 127) << 23);
+		return 0x1p26f;
 	return format != CAIRN_W4_INT && dtype == CAIRN_F16 ? 0x1p14f : 1;
 }
 
@@ -65,32 +56,6 @@ W4 void warm_a(const struct cairn_gemm_w4_args &g)
 
 	for (int i = (blockIdx.x * threads + threadIdx.x) * 128; i < g.m * g.k * 2; i += step)
 		ptx_prefetch_global_L2((const char *)g.a + i);
-}
-
-/* Returns the larger magnitudes of those in both halves of most and of x. */
-W4 uint32_t larger(uint32_t most, uint32_t x)
-{
-	return __vmaxu2(most, x & 0x7fff7fff);
-}
-
-W4 uint32_t largest(const uint4 &x)
-{
-	return larger(larger(larger(x.x & 0x7fff7fff, x.y), x.z), x.w);
-}
-
-/* Runs in a warp: puts the largest of all lanes' magnitudes to those of a row of a. */
-W4 void put_most(int row, uint32_t most)
-{
-	const uint32_t all = __reduce_max_sync(0xffffffff, max(most >> 16, most & 0xffff));
-
-	if (threadIdx.x % 32 == 0)
-		atomicMax((uint32_t *)(s_mem + MOST_AT) + row, all);
-}
-
-/* Returns 2^(126 - r) of a row of a, as two bf16. */
-W4 uint32_t scale_of_a(int row)
-{
-	return (253 - exponent_of(row)) * 0x00800080u;
 }
 
 /* Returns the nth stage that half a warp copies. first: the warp's */
@@ -109,6 +74,14 @@ W4 uint4 load_8(const struct cairn_gemm_w4_args &g, int row, int stage)
 	return *(const uint4 *)((const uint16_t *)g.a + (int64_t)row * g.k + at);
 }
 
+W4 void scale_8(uint4 *x)
+{
+	x->x = mul2<CAIRN_BF16>(x->x, A_SCALE);
+	x->y = mul2<CAIRN_BF16>(x->y, A_SCALE);
+	x->z = mul2<CAIRN_BF16>(x->z, A_SCALE);
+	x->w = mul2<CAIRN_BF16>(x->w, A_SCALE);
+}
+
 /* Stores them to the row's place in shared memory, s_row, if k does not end before the stage. */
 W4 void store_8(const struct sizes &z, uint32_t s_row, int stage, const uint4 &x)
 {
@@ -124,61 +97,35 @@ W4 void store_8(const struct sizes &z, uint32_t s_row, int stage, const uint4 &x
 }
 
 /*
- * Copies stages `first`, first + 16, ... of a to shared memory at s_a, with zeros past k. Half a warp copies
- * a stage; a lane moves 8 elements, which are those of four lanes, and has four loads on their way at once.
+ * Copies stages `first`, first + 16, ... of all rows of a to shared memory at s_a, with zeros past k, and
+ * scales them if it should. Half a warp copies a stage; a lane moves 8 elements, which are those of four
+ * lanes, and has four loads on their way at once: of a row, or of two or four rows if a lane has one or two
+ * stages of each.
  */
+template <bool scaled>
 W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
 {
-	for (int i = 0; i < g.m; i++) {
-		for (int n = 0; n < lane_stages(z.stages); n += HELD) {
+	const int each = lane_stages(z.stages), shift = each > 2 ? 2 : each - 1, wide = 1 << shift;
+
+	for (int i = 0; i < g.m; i += HELD >> shift) {
+		for (int n = 0; n < each; n += wide) {
 			uint4 x[HELD];
+			int stage[HELD];
 
 #pragma unroll
-			for (int e = 0; e < HELD; e++)
-				x[e] = load_8(g, i, stage_of(first, n + e));
+			for (int e = 0; e < HELD; e++) {
+				const int row = i + (e >> shift);
+
+				stage[e] = row < g.m ? stage_of(first, n + (e & (wide - 1))) : z.stages;
+				x[e] = load_8(g, row, stage[e]);
+			}
 #pragma unroll
-			for (int e = 0; e < HELD; e++)
-				store_8(z, s_a + i * z.pitch, stage_of(first, n + e), x[e]);
+			for (int e = 0; e < HELD; e++) {
+				if (scaled)
+					scale_8(&x[e]);
+				store_8(z, s_a + (i + (e >> shift)) * z.pitch, stage[e], x[e]);
+			}
 		}
-	}
-}
-
-/*
- * Does the same for the form A_BY_GROUP, and multiplies each row of a by 2^(126 - r). A lane has all that it
- * copies in registers until the warps have found the largest magnitudes.
- */
-W4 void keep_scaled_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
-{
-	const int each = lane_stages(z.stages);
-	uint32_t most[2] = { 0, 0 };
-	uint4 x[HELD];
-
-#pragma unroll
-	for (int e = 0; e < HELD; e++) {
-		const int row = e >= each;
-
-		x[e] = load_8(g, row, row < g.m ? stage_of(first, e - row * each) : z.stages);
-	}
-#pragma unroll
-	for (int e = 0; e < HELD; e++) {
-		most[0] = __vmaxu2(most[0], e < each ? largest(x[e]) : 0);
-		most[1] = __vmaxu2(most[1], e < each ? 0 : largest(x[e]));
-	}
-	put_most(0, most[0]);
-	if (g.m > 1)
-		put_most(1, most[1]);
-	ptx_bar_sync(1, WARPS * 32);
-#pragma unroll
-	for (int e = 0; e < HELD; e++) {
-		const int row = e >= each;
-		const uint32_t by = scale_of_a(row);
-
-		x[e].x = mul2<CAIRN_BF16>(x[e].x, by);
-		x[e].y = mul2<CAIRN_BF16>(x[e].y, by);
-		x[e].z = mul2<CAIRN_BF16>(x[e].z, by);
-		x[e].w = mul2<CAIRN_BF16>(x[e].w, by);
-		if (row < g.m)
-			store_8(z, s_a + row * z.pitch, stage_of(first, e - row * each), x[e]);
 	}
 }
 

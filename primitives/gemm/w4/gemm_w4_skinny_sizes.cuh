@@ -18,12 +18,17 @@
 #define BUFFERS		4
 #define MOST_TEAMS	4
 #define BARRIERS	(2 * MAX_RING + MOST_TEAMS * 2 * BUFFERS)
-#define MOST_AT		(BARRIERS * 8)	/* uint32_t [8]: see most_of() */
 #define SUMS_AT		384
 #define SMEM_LIMIT	(227 * 1024)
 #define SMEM_HALF	(228 * 1024 / 2 - 1024)	/* of an SM's 228 KiB; each CTA takes 1 KiB more */
 
-static_assert(MOST_AT + 4 * CAIRN_GEMM_W4_EXACT_M <= SUMS_AT, "mbarriers end before the totals");
+static_assert(BARRIERS * 8 <= SUMS_AT, "mbarriers end before the totals");
+
+/* Where a lies in shared memory, behind the totals of m rows */
+__host__ __device__ constexpr int a_place(int m)
+{
+	return SUMS_AT + BUFFERS * WARPS * ROWS * (int)sizeof(float) * m;
+}
 
 extern __shared__ __align__(128) unsigned char s_mem[];
 
@@ -38,15 +43,14 @@ struct sizes {
 	int stage_bytes;		/* of codes and cells, in the ring */
 	int round_cells;		/* bytes of the cells of a team's round, but for the last */
 	int ring, ring_at;		/* rounds in the ring; where it lies in shared memory */
-	uint32_t last_slot;		/* first byte, in the ring, of its last slot */
+	uint32_t round_bytes, ring_bytes;	/* of a round of all teams in the ring, and of all rounds */
 	int pitch;			/* bytes of a row of a in shared memory; 0: a does not fit */
 };
 
-/* Keeps x in a register: the compiler would compute it anew in each stage. */
+/* Keeps x in a register: the compiler would compute it anew in each stage, but cannot repeat a shuffle. */
 W4 uint32_t pinned(uint32_t x)
 {
-	asm volatile("" : "+r"(x));
-	return x;
+	return __shfl_sync(0xffffffff, x, threadIdx.x % 32);
 }
 
 #endif

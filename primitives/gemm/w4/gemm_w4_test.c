@@ -7,7 +7,7 @@
  * rows of b, and k that ends within a tile or a group. Codes are random, even those that belong to no
  * element, and scales that belong to no element are NaN. EXACT has scales that are powers of two. POISON has
  * NaN in some rows of a, some elements of bias and some scales. The cases range_* have the smallest and the
- * largest scale of MXFP4. The cases rows_of_all_sizes_* have rows of a of magnitudes that span the range of
+ * largest scale of MXFP4. The cases rows_* have rows of a of magnitudes that span the range of
  * bf16, and infinity. Bench rows are the projections of Llama 3 8B.
  */
 #include <math.h>
@@ -33,8 +33,19 @@ static const struct form {
 
 #define NUM_FORMS	((int)ARRAY_SIZE(forms))
 
-/* Rows of a in the cases rows_of_all_sizes_* */
-enum { LARGE, MIXED, ZERO, SMALL, INFINITE, NUM_KINDS };
+/*
+ * Rows of a in the cases rows_*. The largest magnitude of BELOW is the last one before 2^27, that of AT 2^27.
+ */
+enum { LARGE, MIXED, ZERO, SMALL, INFINITE, BELOW, AT, NUM_KINDS };
+
+static const struct {
+	const char *name;
+	int32_t m, kinds[5];
+} row_sets[] = {
+	{ "rows_of_all_sizes", 5, { LARGE, MIXED, ZERO, SMALL, INFINITE } },
+	{ "rows_large_small", 2, { LARGE, SMALL } }, { "rows_infinite", 1, { INFINITE } },
+	{ "rows_mixed_zero", 2, { MIXED, ZERO } }, { "rows_to_2_27", 2, { BELOW, AT } },
+};
 
 struct shape {
 	int32_t m, n, k, form;
@@ -72,7 +83,7 @@ static const int32_t bench[][3] = {
 #define FAR_CASE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_RANGE	(FAR_CASE + 1)
 #define FIRST_ROWS	(FIRST_RANGE + 4)
-#define FIRST_ZERO	(FIRST_ROWS + 2)
+#define FIRST_ZERO	(FIRST_ROWS + 2 * (int)ARRAY_SIZE(row_sets))
 #define FIRST_ENDS	(FIRST_ZERO + 2)
 #define NUM_ENDS	121
 #define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
@@ -182,8 +193,8 @@ static struct shape shape_of(int i)
 		return (struct shape){ i == FIRST_ZERO ? 3 : 33, 35, 96, (i - FIRST_ZERO) * 2, CAIRN_BF16,
 				       CAIRN_BF16, .bias = 1 };
 	if (i >= FIRST_ROWS)
-		return (struct shape){ NUM_KINDS, 35, 416, 1 + i - FIRST_ROWS, CAIRN_BF16, CAIRN_F32,
-				       .scale = 1 };
+		return (struct shape){ row_sets[(i - FIRST_ROWS) / 2].m, 35, 416, 1 + (i - FIRST_ROWS) % 2,
+				       CAIRN_BF16, CAIRN_F32, .scale = 1 };
 	if (i >= FIRST_RANGE)
 		return (struct shape){ 3, 35, 96, 1, i % 2 ? CAIRN_BF16 : CAIRN_F16, CAIRN_F32, .scale = 1 };
 	if (i == FAR_CASE)
@@ -229,7 +240,7 @@ static void describe(int i, struct cairn_case *c)
 	if (i >= FIRST_ZERO && i < FIRST_ENDS)
 		snprintf(c->name, sizeof(c->name), "scale0_%s_bf16_bias", f->name);
 	else if (has_rows(i))
-		snprintf(c->name, sizeof(c->name), "rows_of_all_sizes_%s", f->name);
+		snprintf(c->name, sizeof(c->name), "%s_%s", row_sets[(i - FIRST_ROWS) / 2].name, f->name);
 	else if (is_range(i))
 		snprintf(c->name, sizeof(c->name), "range_mx_%s_%s", is_huge(i) ? "huge" : "tiny",
 			 cairn_dtype_name(s.dtype));
@@ -334,18 +345,23 @@ static void fill_range(struct cairn_op *op, const struct cairn_gemm_w4_args *g, 
 						  is_huge(op->case_index) ? -14 : exponent));
 }
 
-/* For the cases rows_of_all_sizes_*: a row of each kind */
+/* For the cases rows_* */
 static void fill_rows(struct cairn_op *op, const struct cairn_gemm_w4_args *g, void *a)
 {
+	static const double largest[NUM_KINDS] = { [MIXED] = 0x1.8p110, [INFINITE] = INFINITY,
+						   [BELOW] = 0x1.fep26, [AT] = 0x1p27 };
+	const int32_t *kinds = row_sets[(op->case_index - FIRST_ROWS) / 2].kinds;
+
 	for (int64_t i = 0; i < g->m * (int64_t)g->k; i++) {
-		const int64_t kind = i / g->k, wide = cairn_op_range(op, -126, 110);
+		const int64_t kind = kinds[i / g->k], wide = cairn_op_range(op, -126, 110);
 		const double v = (double)cairn_op_range(op, -255, 255) / 256;
 		const int64_t exponent[NUM_KINDS] = { [LARGE] = 110, [SMALL] = -110, [MIXED] = wide };
 
-		cairn_store(a, g->dtype, i, kind == ZERO ? 0 : ldexp(v, (int)exponent[kind]));
+		if (i % g->k == 77 && largest[kind])
+			cairn_store(a, g->dtype, i, largest[kind]);
+		else
+			cairn_store(a, g->dtype, i, kind == ZERO ? 0 : ldexp(v, (int)exponent[kind]));
 	}
-	cairn_store(a, g->dtype, INFINITE * (int64_t)g->k + 77, (double)INFINITY);
-	cairn_store(a, g->dtype, MIXED * (int64_t)g->k + 5, 0x1.8p110);
 }
 
 static void setup(struct cairn_op *op)
