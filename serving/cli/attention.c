@@ -113,6 +113,7 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 	if (!(s->impl.flags & CAIRN_IMPL_HOST_MEM))	/* behind the model's GPU, in turn */
 		lo.num_devices = cairn_transport_gpus();
 	lo.first_device = (int32_t)c->device + 1;
+	lo.prefill_devices = p ? (int32_t)p->stages : 0;
 	list_model(s, c, shape, seed, p ? p->stages : 0);
 	if (lo.prefill || lo.model)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));

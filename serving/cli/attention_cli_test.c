@@ -105,6 +105,8 @@ static void refused(struct cairn_test *t)
 	setenv("CUDA_VISIBLE_DEVICES", "0,1", 1);
 	REFUSED(t, "--device: 2: CUDA_VISIBLE_DEVICES is '0,1'", "attention-worker", "--join", "127.0.0.1:1",
 		"--device", "2");
+	REFUSED(t, "--device: 2: CUDA_VISIBLE_DEVICES is '0,1'", "prefill-worker", "--join", "127.0.0.1:1",
+		"--device", "2");
 	unsetenv("CUDA_VISIBLE_DEVICES");
 	if (sodium_load(&s))
 		return;

@@ -13,8 +13,10 @@
 struct cairn_member_command {
 	struct cairn_member_options o;
 	const char *impl, *transport, *model;	/* transport, model NULL: not given */
-	int64_t parent, kv_mib, join_s, rejoin_s;	/* parent, kv_mib 0: not given */
+	int64_t device, parent, kv_mib, join_s, rejoin_s;	/* parent, kv_mib 0: not given */
 };
+
+#define CAIRN_MEMBER_DEVICES	64
 
 #define CAIRN_MEMBER_DEFAULTS	{ .impl = "cpu", .join_s = 60, .rejoin_s = 60 }
 
@@ -24,6 +26,7 @@ struct cairn_member_command {
 	{ "secret-file", CAIRN_OPT_TEXT, &(to)->o.secret_file, 0, 0, NULL }, \
 	{ "impl", CAIRN_OPT_TEXT, &(to)->impl, 0, 0, NULL }, \
 	{ "transport", CAIRN_OPT_TEXT, &(to)->transport, 0, 0, NULL }, \
+	{ "device", CAIRN_OPT_INT, &(to)->device, 0, CAIRN_MEMBER_DEVICES - 1, NULL }, \
 	{ "address", CAIRN_OPT_TEXT, &(to)->o.address, 0, 0, NULL }, \
 	{ "model", CAIRN_OPT_TEXT, &(to)->model, 0, 0, NULL }, \
 	{ "join-timeout", CAIRN_OPT_INT, &(to)->join_s, 0, 1e6, NULL }, \
@@ -35,6 +38,7 @@ struct cairn_member_command {
 	"  --secret-file FILE    at least 16 bytes that only its owner may read, the same as the lead's;\n" \
 	"                        needed unless the lead is on this machine\n" \
 	"  --impl NAME|PATH      the lead's table; auto: as cairn serve chooses (cpu)\n" \
+	"  --device N            CUDA device of the worker (0)\n" \
 	"  --transport NAME      what carries keys and values: tcp; also verbs, fhbn for prefill workers;\n" \
 	"                        nvlink between GPUs of a host. The lead takes the same (tcp; nvlink for\n" \
 	"                        attention workers on a GPU)\n" \

@@ -26,9 +26,9 @@ static const char prefill_usage[] =
 	"\n"
 	CAIRN_MEMBER_USAGE
 	MODEL_USAGE
-	"  --pp N                N processes with some of the layers each, on CUDA devices 0 and up; chunks\n"
-	"                        of a prompt pass through them one behind the other, and the keys and\n"
-	"                        values of a layer are sent when it is computed (1)\n"
+	"  --pp N                N processes with some of the layers each, on CUDA devices --device and up;\n"
+	"                        chunks of a prompt pass through them one behind the other, and the keys\n"
+	"                        and values of a layer are sent when it is computed (1)\n"
 	"  --pp-chunk N          tokens of a prompt's first chunk: see generate (1024, on the host 64)\n"
 	"  --kv-mib N            refuse a server whose prompts' keys and values take more memory (no limit)\n"
 	CAIRN_MEMBER_USAGE_END;

@@ -201,9 +201,58 @@ static void options(struct cairn_test *t)
 	EXPECT_CONTAINS(t, cairn_last_error(), "prefill_workers: is 17, must be 0 to 16");
 }
 
+/* Returns the number after --device in a worker's command line; -1: it has none. */
+static int device_of(int pid)
+{
+	char path[64], words[4096];
+	size_t n, at = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/cmdline", pid);
+	f = fopen(path, "r");
+	if (!f)
+		return -1;
+	n = fread(words, 1, sizeof(words) - 1, f);
+	fclose(f);
+	words[n] = 0;
+	while (at < n && strcmp(words + at, "--device"))
+		at += strlen(words + at) + 1;
+	return at < n ? atoi(words + at + strlen("--device") + 1) : -1;
+}
+
+/* Workers that the lead starts take the GPUs behind the first one, in turn. */
+static void devices(struct cairn_test *t)
+{
+	const struct cairn_lead_options o = {
+		.prefill = 3, .table = "cpu", .first_device = 1, .num_devices = 4, .prefill_devices = 2,
+		.beat_ms = 20000,
+	};
+	int num[4] = { 0 };		/* workers by their devices */
+	struct cairn_lead *lead;
+	uint32_t epoch;
+	int ret = cairn_lead_create(&lead, &o);
+
+	if (ret == -EOPNOTSUPP) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return;
+	}
+	if (!EXPECT(t, ret == 0))
+		return;
+	for (int32_t rank = 1; rank <= 3; rank++) {
+		int device = -1;
+
+		if (EXPECT(t, !cairn_lead_take(lead, rank, 20000, &epoch)))
+			device = device_of(cairn_lead_pid(lead, rank));
+		if (EXPECT(t, device >= 0 && device < 4))
+			num[device]++;
+	}
+	EXPECT(t, num[1] == 2 && num[3] == 1);
+	cairn_lead_destroy(lead);
+}
+
 static const struct cairn_unit units[] = {
 	{ "digests", digests }, { "apart", apart }, { "options", options }, { "digest", digest },
-	{ "bytes", bytes },
+	{ "bytes", bytes }, { "devices", devices },
 };
 
 const struct cairn_family cairn_lead_roles_family = {

@@ -82,20 +82,21 @@ int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_
 	char **env = worker_environ(lead_num_children(l) + computes, threads, sizeof(threads));
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
+	const int each = role == CAIRN_MEMBER_PREFILL && l->opt.prefill_devices ? l->opt.prefill_devices : 1;
 	sigset_t none, all;
-	int ret;
+	int ret, num = 10;
 
 	if (!env)
 		return cairn_error(ENOMEM, "lead: no memory to start a worker");
-	for (int n = 0, i = 10; role != CAIRN_MEMBER_ATTENTION && l->opt.model_options &&
-	     l->opt.model_options[n] && i < MAX_ARGS; n++)
-		argv[i++] = (char *)l->opt.model_options[n];
-	if (role == CAIRN_MEMBER_ATTENTION && l->opt.num_devices) {
+	if (role != CAIRN_MEMBER_MODEL && l->opt.num_devices) {
 		snprintf(device, sizeof(device), "%d",
-			 (l->opt.first_device + index) % l->opt.num_devices);
-		argv[10] = "--device";
-		argv[11] = device;
+			 (l->opt.first_device + index * each) % l->opt.num_devices);
+		argv[num++] = "--device";
+		argv[num++] = device;
 	}
+	for (int n = 0; role != CAIRN_MEMBER_ATTENTION && l->opt.model_options &&
+	     l->opt.model_options[n] && num < MAX_ARGS; n++)
+		argv[num++] = (char *)l->opt.model_options[n];
 	snprintf(join, sizeof(join), "127.0.0.1:%d", l->port);
 	snprintf(parent, sizeof(parent), "%d", (int)getpid());
 	sigemptyset(&none);
