@@ -96,6 +96,15 @@ class Measured(TestCase):
         self.assertEqual(holds(self.records(), "LA-2"), [True, None])
         self.assertEqual(holds(self.records(gbps=3000), "LA-2"), [False, None])
 
+    def test_lanes_on_gpus(self):
+        def lanes(two, three):
+            return [raw("disagg", f"lanes_cuda_paced_{n}", lanes=n, busy_pct=b) for n, b in ((2, two), (3, three)) if b]
+
+        self.assertIs(holds(lanes(95.1, 99), "LA-8")[1], True)
+        self.assertIs(holds(lanes(94.9, 99), "LA-8")[1], False)
+        self.assertIs(holds(lanes(99, 94.9), "LA-8")[1], False)
+        self.assertIsNone(holds(lanes(99, None), "LA-8")[1])
+
     def test_a_layer_of_70b_and_a_part_of_the_sms(self):
         # 96 rows of the four products are 164 GFLOP
         for last, result in ((300000, True), (320000, False)):

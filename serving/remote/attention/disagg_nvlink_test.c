@@ -24,7 +24,9 @@
  *	Each row is what a number of lanes takes in turn over one and the other, medians of some runs:
  *	free_us and paced_us, the time in which each lane makes a pass. t_n_us is the mean of what the paced
  *	link takes for the queries and for the result of a layer of one lane, each alone on it. The hidden
- *	share is 1 - (paced - free) / (2 t_n layers), see serving/remote/NOTES.md.
+ *	share is 1 - (paced - free) / (2 t_n layers), see serving/remote/NOTES.md. busy_pct: the
+ *	share of free_us for which the model's GPU computes, lanes * model_us / free_us; model_us is the
+ *	time of a pass that neither sends to the worker nor waits for it.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -111,6 +113,38 @@ static int open_side(struct side *s, const struct cairn_impl *impl, struct cairn
 		CAIRN_TRY(cairn_attn_local_begin(s->local, &s->x.b, &s->x.past, s->x.stream, &moved));
 	}
 	s->link = r ? cairn_attn_remote_link(r, lane) : cairn_attn_local_link(s->local);
+	return cairn_sliced_reserve(s->sliced, &s->x.b, s->link, s->x.stream, &moved);
+}
+
+static int send_nothing(void *ctx, const struct cairn_attn_rows *rows, void *stream)
+{
+	(void)ctx;
+	(void)rows;
+	(void)stream;
+	return 0;
+}
+
+static int receive_nothing(void *ctx, int32_t layer, void *o, float *lse, void *stream)
+{
+	(void)ctx;
+	(void)layer;
+	(void)o;
+	(void)lse;
+	(void)stream;
+	return 0;
+}
+
+/* A pass that neither sends to workers nor waits for them: what the model's GPU has to do. */
+static int open_alone(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch)
+{
+	static const struct cairn_attn_link nobody = {
+		.previous = 1, .send_q = send_nothing, .send_kv = send_nothing, .receive = receive_nothing,
+	};
+	int moved;
+
+	*s = (struct side){ .x = { .impl = *impl, .m = m, .batch = batch }, .link = &nobody };
+	CAIRN_TRY(prepare(&s->x, 1, 0));
+	CAIRN_TRY(cairn_sliced_create(&s->sliced, s->x.scratch, s->x.slices, CAIRN_SLICED_PARTS));
 	return cairn_sliced_reserve(s->sliced, &s->x.b, s->link, s->x.stream, &moved);
 }
 
@@ -264,6 +298,17 @@ static int measure_whole(const struct cairn_impl *impl, struct cairn_model *m, i
 	return ret;
 }
 
+/* Sets *us to the time for which the model's GPU is busy with a pass. */
+static int measure_model(const struct cairn_impl *impl, struct cairn_model *m, double *us)
+{
+	int ret = open_alone(&sides[0], impl, m, LANE_BATCH);
+
+	if (!ret)
+		ret = time_passes(&sides[0], NULL, us);
+	close_side(&sides[0]);
+	return ret;
+}
+
 /* Opens two GPUs and the model. Returns 0 if the test is skipped or has failed. */
 static int begin(struct cairn_test *t, struct cairn_impl *impl, struct cairn_model **m,
 		 struct cairn_lead **lead)
@@ -375,12 +420,13 @@ void cairn_measure_lanes_paced(struct cairn_test *t)
 	struct cairn_impl impl;
 	struct cairn_model *m;
 	struct cairn_lead *leads[2] = { NULL, NULL };
-	double us[2];
-	int ret = 0;
+	double us[2], model_us = 0;
+	int ret;
 
 	if (!begin(t, &impl, &m, &leads[0]))
 		return;
 	leads[1] = open_lead(t);
+	ret = measure_model(&impl, m, &model_us);
 	for (int32_t lanes = 1; lanes <= PACED_LANES && leads[1] && !ret; lanes++) {
 		const double t_n = paced_us(m), all = 2 * t_n * m->config.num_hidden_layers;
 		char name[32];
@@ -394,9 +440,10 @@ void cairn_measure_lanes_paced(struct cairn_test *t)
 		cairn_row(t, name, "cuda", "\"link\":\"paced\",\"latency_us\":%d,\"mb_per_s\":%d,"
 			  "\"lanes\":%d,\"requests_a_lane\":%d,\"keys\":%d,\"t_n_us\":%.2f,"
 			  "\"free_us\":%.1f,\"paced_us\":%.1f,\"free_tokens_per_s\":%.0f,"
-			  "\"paced_tokens_per_s\":%.0f,\"hidden_pct\":%.1f", PACE_US, PACE_MB, lanes,
-			  LANE_BATCH, KEYS, t_n, us[0], us[1], 1e6 * lanes * LANE_BATCH / us[0],
-			  1e6 * lanes * LANE_BATCH / us[1], 100 * (1 - (us[1] - us[0]) / all));
+			  "\"paced_tokens_per_s\":%.0f,\"hidden_pct\":%.1f,\"model_us\":%.1f,"
+			  "\"busy_pct\":%.1f", PACE_US, PACE_MB, lanes, LANE_BATCH, KEYS, t_n, us[0],
+			  us[1], 1e6 * lanes * LANE_BATCH / us[0], 1e6 * lanes * LANE_BATCH / us[1],
+			  100 * (1 - (us[1] - us[0]) / all), model_us, 100 * lanes * model_us / us[0]);
 	}
 	cairn_lead_destroy(leads[1]);
 	cairn_lead_destroy(leads[0]);

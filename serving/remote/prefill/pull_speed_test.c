@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: Apache-2.0
+/*
+ * pull_speed_test - measures prompts that a prefill worker computes
+ *
+ *   disagg: pulls_cuda_tcp, pulls_cuda_nvlink
+ *	llama3-8b with random weights, bf16; the worker is a process on the next GPU.
+ *	first_ms	from submitting a prompt of 8192 tokens to its first token, if the server computes it
+ *	pulled_ms	the same, if the worker computes it and the server pulls its keys and values
+ *	exposed_pct	what pulling adds: (pulled_ms - first_ms) / first_ms
+ *	alone_p99_ms	the time between two tokens of 16 requests that decode beside nothing else, with
+ *			about 1024 tokens each: the 99th of 100
+ *	beside_p99_ms	the same while such prompts follow one another at the worker; slower_pct. pulls: of
+ *			these prompts, those that were pulled
+ *	Medians of 5 prompts; the engine has no other work but what is said here.
+ *
+ *   disagg: pulls_cpu
+ *	the same with a tiny model on the cpu table, over loopback: it shows that the measure works, since
+ *	worker and server share the processors
+ */
+#include <errno.h>
+#include <stdlib.h>
+#include <time.h>
+
+#include "conformance/harness.h"
+#include "primitives/base/error.h"
+#include "rdma/transport/transport.h"
+#include "serving/base/clock.h"
+#include "serving/bench/load_test.h"
+#include "serving/engine/engine_test.h"
+#include "serving/remote/lead/lead.h"
+#include "serving/remote/prefill/pull_speed_test.h"
+
+enum { TRIALS = 5, MOST_TRIALS = 100, MOST_OTHERS = 16, MOST_SAMPLES = 1 << 14, MOST_PROMPT = 8192 };
+
+#define JOIN_MS	60000
+
+struct sizes {
+	int32_t prompt, others, context, new_tokens;	/* others: requests that decode; theirs */
+	int32_t rows, page;
+};
+
+/* A request whose tokens are timed. */
+struct timed {
+	int64_t last;			/* when its last token came, or it was submitted */
+	int64_t first_ns;		/* from there to the first token; 0: none has come */
+	struct samples *samples;	/* of the times between tokens; NULL: none are taken */
+};
+
+struct samples {
+	double ms[MOST_SAMPLES];
+	int num;
+};
+
+struct setting {
+	struct cairn_model *m;
+	struct cairn_engine *e;
+	const struct sizes *sizes;
+	int32_t *prompt;
+	uint64_t num_requests;
+};
+
+static int take_time(void *ctx, int32_t index, const struct cairn_token *token)
+{
+	struct timed *r = ctx;
+	const int64_t now = cairn_clock_ns();
+
+	(void)index;
+	(void)token;
+	if (r->first_ns && r->samples && r->samples->num < MOST_SAMPLES)
+		r->samples->ms[r->samples->num++] = (double)(now - r->last) * 1e-6;
+	if (!r->first_ns)
+		r->first_ns = now - r->last;
+	r->last = now;
+	return 0;
+}
+
+/* Submits a request with a prompt that no other one has. */
+static int submit(struct cairn_test *t, struct setting *s, struct timed *r, int32_t tokens,
+		  int32_t new_tokens)
+{
+	struct cairn_request req = {
+		.id = ++s->num_requests, .prompt = s->prompt, .num_prompt = tokens,
+		.max_new_tokens = new_tokens, .ignore_eos = 1, .sampling = { .top_p = 1 },
+		.on_token = take_time, .ctx = r,
+	};
+
+	for (int32_t i = 0; i < tokens; i++)
+		s->prompt[i] = (int32_t)(cairn_rand(t) % (uint64_t)s->m->config.vocab_size);
+	r->first_ns = 0;
+	r->last = cairn_clock_ns();
+	return cairn_engine_submit(s->e, &req);
+}
+
+static int by_ms(const void *a, const void *b)
+{
+	const double x = *(const double *)a, y = *(const double *)b;
+
+	return (x > y) - (x < y);
+}
+
+static int64_t num_pulled(const struct setting *s)
+{
+	struct cairn_engine_stats stats;
+
+	cairn_engine_stats(s->e, &stats);
+	return stats.pull.completed;
+}
+
+/*
+ * Returns the median of the times to the first token, ms; 0: it failed. pulled: prompts that the server
+ * computes because the worker has not cleared away the last ones yet do not count.
+ */
+static double first_ms(struct cairn_test *t, struct setting *s, int pulled)
+{
+	double ms[TRIALS];
+	int num = -1;			/* the first one is a warm-up */
+
+	for (int i = 0; num < TRIALS; i++) {
+		const int64_t before = num_pulled(s);
+		struct timed r = { 0 };
+
+		if (!EXPECT(t, i < MOST_TRIALS) || !EXPECT(t, !submit(t, s, &r, s->sizes->prompt, 2)) ||
+		    !EXPECT(t, !cairn_engine_run(s->e)))
+			return 0;
+		if (pulled && num_pulled(s) == before)
+			continue;
+		if (num >= 0)
+			ms[num] = (double)r.first_ns * 1e-6;
+		num++;
+	}
+	qsort(ms, TRIALS, sizeof(ms[0]), by_ms);
+	return ms[TRIALS / 2];
+}
+
+/*
+ * Lets the others decode, and if prompts is not NULL, one prompt after another beside them, which it counts.
+ * Returns the 99th of 100 of the times between tokens once all decode, ms; 0: it failed.
+ */
+static double others_ms(struct cairn_test *t, struct setting *s, struct samples *samples, int *prompts)
+{
+	static struct timed others[MOST_OTHERS], prompt;
+	const struct sizes *z = s->sizes;
+	/* the last prompts would run beside fewer of the others */
+	const int last = z->others * z->new_tokens * 3 / 4;
+	int busy = 1, begun = 0, ret = 0;
+
+	samples->num = 0;
+	for (int i = 0; i < z->others && !ret; i++) {
+		others[i] = (struct timed){ 0 };
+		ret = submit(t, s, &others[i], z->context, z->new_tokens);
+	}
+	prompt.first_ns = 1;
+	while (!ret && busy) {
+		ret = cairn_engine_step(s->e, &busy);
+		if (!begun) {
+			begun = 1;
+			for (int i = 0; i < z->others; i++)
+				begun &= others[i].first_ns != 0;
+			for (int i = 0; begun && i < z->others; i++)
+				others[i].samples = samples;
+		}
+		if (!ret && begun && prompts && prompt.first_ns && samples->num < last) {
+			ret = submit(t, s, &prompt, z->prompt, 2);
+			++*prompts;
+			busy = 1;
+		}
+	}
+	if (!EXPECT(t, !ret && samples->num > 100))
+		return 0;
+	qsort(samples->ms, (size_t)samples->num, sizeof(samples->ms[0]), by_ms);
+	return samples->ms[samples->num * 99 / 100];
+}
+
+static int open_engine(struct setting *s, struct cairn_lead *lead)
+{
+	const struct sizes *z = s->sizes;
+	const int32_t most = z->prompt + 16;
+	const struct cairn_engine_options opt = {
+		.max_context = most > z->context + z->new_tokens ? most : z->context + z->new_tokens,
+		.max_batch = z->others + 2, .max_rows = z->rows, .page_size = z->page, .prefill = lead,
+		.num_pages = (4 * most + z->others * (z->context + z->new_tokens + z->page)) / z->page,
+		.max_passes = 4,
+	};
+
+	return cairn_engine_create(&s->e, s->m, &opt);
+}
+
+/* Waits until the worker takes prompts. */
+static int await_worker(const struct setting *s)
+{
+	const int64_t end = cairn_clock_ns() + JOIN_MS * 1000000ll;
+	struct cairn_engine_stats stats;
+
+	do {
+		nanosleep(&(struct timespec){ 0, 10000000 }, NULL);
+		cairn_engine_stats(s->e, &stats);
+	} while (!stats.pull.workers && cairn_clock_ns() < end);
+	return stats.pull.workers ? 0 : cairn_error(ETIMEDOUT, "no worker joins");
+}
+
+/* The model is random, by the same seed here and there. transport: NULL is tcp. */
+static void measure(struct cairn_test *t, struct setting *s, const char *name, const char *shape,
+		    const char *dir, const char *transport)
+{
+	const char *options[] = { dir ? "--model" : "--shape", dir ? dir : shape, "--transport",
+				  transport ? transport : "tcp", NULL };
+	const int on_gpu = !(s->m->impl->flags & CAIRN_IMPL_HOST_MEM);
+	const struct cairn_lead_options o = {
+		.prefill = 1, .table = s->m->impl->name, .beat_ms = 20000, .join_ms = JOIN_MS,
+		.model_options = options, .first_device = 1,
+		.num_devices = on_gpu ? cairn_transport_gpus() : 0,
+	};
+	struct samples *samples = calloc(1, sizeof(*samples));
+	double first, alone, pulled, beside;
+	struct cairn_engine_stats stats;
+	struct cairn_lead *lead = NULL;
+	int prompts = 0, pulls, ret;
+	int64_t before;
+
+	if (!EXPECT(t, samples && !open_engine(s, NULL)))
+		goto out;
+	first = first_ms(t, s, 0);
+	alone = others_ms(t, s, samples, NULL);
+	cairn_engine_destroy(s->e);
+	ret = cairn_lead_create(&lead, &o);
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	if (ret || !EXPECT(t, !open_engine(s, lead)) || !EXPECT(t, !await_worker(s)))
+		goto out;
+	pulled = first_ms(t, s, 1);
+	before = num_pulled(s);
+	beside = others_ms(t, s, samples, &prompts);
+	cairn_engine_stats(s->e, &stats);
+	pulls = (int)(stats.pull.completed - before);
+	cairn_engine_destroy(s->e);
+	if (EXPECT(t, first > 0 && alone > 0 && pulled > 0 && beside > 0 && pulls > 0 && !stats.pull.failed))
+		(on_gpu ? cairn_row : cairn_host_row)(
+			t, name, s->m->impl->name, "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"
+			"\"pulled_ms\":%.2f,\"exposed_pct\":%.1f,\"others\":%d,\"prompts\":%d,\"pulls\":%d,"
+			"\"alone_p99_ms\":%.3f,\"beside_p99_ms\":%.3f,\"slower_pct\":%.1f", options[3],
+			s->sizes->prompt, first, pulled, 100 * (pulled / first - 1), s->sizes->others,
+			prompts, pulls, alone, beside, 100 * (beside / alone - 1));
+out:
+	cairn_lead_destroy(lead);
+	free(samples);
+}
+
+void cairn_measure_pulls_cuda(struct cairn_test *t)
+{
+	static const struct sizes sizes = { .prompt = MOST_PROMPT, .others = 16, .context = 1024,
+					    .new_tokens = 800, .rows = 2048, .page = 16 };
+	static int32_t prompt[MOST_PROMPT];
+	struct setting s = { .sizes = &sizes, .prompt = prompt };
+	struct cairn_impl impl;
+
+	if (cairn_transport_gpus() < 2) {
+		cairn_skip(t, "needs two CUDA devices");
+		return;
+	}
+	if (load_open(t, "llama3-8b", &impl, &s.m))
+		return;
+	measure(t, &s, "pulls_cuda_tcp", "llama3-8b", NULL, NULL);
+	measure(t, &s, "pulls_cuda_nvlink", "llama3-8b", NULL, "nvlink");
+	cairn_model_free(s.m);
+}
+
+void cairn_measure_pulls_cpu(struct cairn_test *t)
+{
+	static const struct sizes sizes = { .prompt = 96, .others = 2, .context = 16, .new_tokens = 100,
+					    .rows = 24, .page = 4 };
+	static int32_t prompt[96];
+	struct setting s = { .sizes = &sizes, .prompt = prompt };
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &s.m))
+		return;
+	measure(t, &s, "pulls_cpu", NULL, g.dir, NULL);
+	close_model(s.m, &g);
+}
