@@ -43,8 +43,8 @@
  *              them, but may depend on m. The tables cpu and cuda give a row the same bits for every m from 1
  *              to 8; cuda does so for MX and NV with bf16 only if no sum that is computed 2^26 too small (see
  *              Tolerance), which it does for one and two rows, becomes subnormal.
- * Speed:       with MX and NV and bf16, one or two rows of a whose largest magnitude is 2^27 or more take
- *              about half a millisecond.
+ * Speed:       with MX and NV and bf16, cuda computes one or two rows of a that have a magnitude of 2^27 or
+ *              more by one warp of each CTA, which is many times slower.
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
  * Unused:      places of b and b_scale that belong to no element may hold anything, also scales that are NaN.

@@ -4,8 +4,8 @@
  *
  * It also looks for rows of a that must not be scaled, because one of their magnitudes is 2^27 or more. What
  * the other warps computed for them is of no use: this warp computes their totals again, from global memory,
- * in the order of the other forms. It takes about half a millisecond, and no activation of a sound model is
- * as large. To look before scaling would keep all warps waiting for each other.
+ * in the order of the other forms. That is many times slower, but no activation of a sound model is as large.
+ * To look before scaling would keep all warps waiting for each other.
  */
 #ifndef CAIRN_GEMM_W4_SKINNY_SUM_CUH
 #define CAIRN_GEMM_W4_SKINNY_SUM_CUH
