@@ -27,7 +27,6 @@
 #include "serving/remote/attention/attn_worker.h"
 #include "serving/remote/attention/disagg_nvlink_test.h"
 #include "serving/remote/lead/lead.h"
-#include "serving/remote/prefill/pull_speed_test.h"
 
 enum { PACED_REQUESTS = 12, PACED_NEW = 100, PACED_RUNS = 3 };
 
@@ -227,7 +226,6 @@ out:
 static const struct cairn_unit measures[] = {
 	{ "lanes_cpu_paced", lanes_cpu_paced }, { "journal_cpu", journal_cpu },
 	{ "lanes_cuda", cairn_measure_lanes_cuda }, { "lanes_cuda_paced", cairn_measure_lanes_paced },
-	{ "pulls_cuda", cairn_measure_pulls_cuda }, { "pulls_cpu", cairn_measure_pulls_cpu },
 };
 
 const struct cairn_family cairn_disagg_family = {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * pull_speed_test - measures prompts that a prefill worker computes
+ * disagg_pull_test - measures prompts that a prefill worker computes: rows of `cairn bench`
  *
- *   disagg: pulls_cuda_tcp, pulls_cuda_nvlink
+ *   cuda_tcp, cuda_nvlink
  *	llama3-8b with random weights, bf16; the worker is a process on the next GPU.
  *	first_ms	from submitting a prompt of 8192 tokens to its first token, if the server computes it
  *	pulled_ms	the same, if the worker computes it and the server pulls its keys and values
@@ -11,14 +11,13 @@
  *			about 1024 tokens each: the 99th of 100
  *	beside_p99_ms	the same while such prompts follow one another at the worker; slower_pct. pulls: of
  *			these prompts, those that were pulled
- *	Medians of 5 prompts; the engine has no other work but what is said here.
+ *	The first two are medians of 5 prompts.
  *
- *   disagg: pulls_cpu
- *	the same with a tiny model on the cpu table, over loopback: it shows that the measure works, since
- *	worker and server share the processors
+ * The unit `small` makes the same measurement with a tiny model on the host, where figures say nothing.
  */
 #include <errno.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "conformance/harness.h"
@@ -28,7 +27,6 @@
 #include "serving/bench/load_test.h"
 #include "serving/engine/engine_test.h"
 #include "serving/remote/lead/lead.h"
-#include "serving/remote/prefill/pull_speed_test.h"
 
 enum { TRIALS = 5, MOST_TRIALS = 100, MOST_OTHERS = 16, MOST_SAMPLES = 1 << 14, MOST_PROMPT = 8192 };
 
@@ -198,12 +196,16 @@ static int await_worker(const struct setting *s)
 	return stats.pull.workers ? 0 : cairn_error(ETIMEDOUT, "no worker joins");
 }
 
-/* The model is random, by the same seed here and there. transport: NULL is tcp. */
-static void measure(struct cairn_test *t, struct setting *s, const char *name, const char *shape,
-		    const char *dir, const char *transport)
+struct figures {
+	double first, pulled, alone, beside;	/* ms */
+	int prompts, pulls;
+};
+
+/* option, value: what names the model to the worker. Returns whether all was measured. */
+static int measure(struct cairn_test *t, struct setting *s, const char *option, const char *value,
+		   const char *transport, struct figures *f)
 {
-	const char *options[] = { dir ? "--model" : "--shape", dir ? dir : shape, "--transport",
-				  transport ? transport : "tcp", NULL };
+	const char *options[] = { option, value, "--transport", transport, NULL };
 	const int on_gpu = !(s->m->impl->flags & CAIRN_IMPL_HOST_MEM);
 	const struct cairn_lead_options o = {
 		.prefill = 1, .table = s->m->impl->name, .beat_ms = 20000, .join_ms = JOIN_MS,
@@ -211,44 +213,42 @@ static void measure(struct cairn_test *t, struct setting *s, const char *name, c
 		.num_devices = on_gpu ? cairn_transport_gpus() : 0,
 	};
 	struct samples *samples = calloc(1, sizeof(*samples));
-	double first, alone, pulled, beside;
-	struct cairn_engine_stats stats;
+	struct cairn_engine_stats stats = { 0 };
 	struct cairn_lead *lead = NULL;
-	int prompts = 0, pulls, ret;
 	int64_t before;
+	int ret;
 
+	memset(f, 0, sizeof(*f));
 	if (!EXPECT(t, samples && !open_engine(s, NULL)))
 		goto out;
-	first = first_ms(t, s, 0);
-	alone = others_ms(t, s, samples, NULL);
+	f->first = first_ms(t, s, 0);
+	f->alone = others_ms(t, s, samples, NULL);
 	cairn_engine_destroy(s->e);
 	ret = cairn_lead_create(&lead, &o);
 	if (ret == -EOPNOTSUPP)
 		cairn_skip(t, "%s", cairn_last_error());
-	if (ret || !EXPECT(t, !open_engine(s, lead)) || !EXPECT(t, !await_worker(s)))
+	if (ret || !EXPECT(t, !open_engine(s, lead)))
 		goto out;
-	pulled = first_ms(t, s, 1);
-	before = num_pulled(s);
-	beside = others_ms(t, s, samples, &prompts);
-	cairn_engine_stats(s->e, &stats);
-	pulls = (int)(stats.pull.completed - before);
+	if (EXPECT(t, !await_worker(s))) {
+		f->pulled = first_ms(t, s, 1);
+		before = num_pulled(s);
+		f->beside = others_ms(t, s, samples, &f->prompts);
+		cairn_engine_stats(s->e, &stats);
+		f->pulls = (int)(stats.pull.completed - before);
+		EXPECT(t, f->pulls > 0 && !stats.pull.failed);
+	}
 	cairn_engine_destroy(s->e);
-	if (EXPECT(t, first > 0 && alone > 0 && pulled > 0 && beside > 0 && pulls > 0 && !stats.pull.failed))
-		(on_gpu ? cairn_row : cairn_host_row)(
-			t, name, s->m->impl->name, "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"
-			"\"pulled_ms\":%.2f,\"exposed_pct\":%.1f,\"others\":%d,\"prompts\":%d,\"pulls\":%d,"
-			"\"alone_p99_ms\":%.3f,\"beside_p99_ms\":%.3f,\"slower_pct\":%.1f", options[3],
-			s->sizes->prompt, first, pulled, 100 * (pulled / first - 1), s->sizes->others,
-			prompts, pulls, alone, beside, 100 * (beside / alone - 1));
 out:
 	cairn_lead_destroy(lead);
 	free(samples);
+	return f->first > 0 && f->alone > 0 && f->pulled > 0 && f->beside > 0;
 }
 
-void cairn_measure_pulls_cuda(struct cairn_test *t)
+static void cuda(struct cairn_test *t)
 {
 	static const struct sizes sizes = { .prompt = MOST_PROMPT, .others = 16, .context = 1024,
 					    .new_tokens = 800, .rows = 2048, .page = 16 };
+	static const char *const transports[] = { "tcp", "nvlink" };
 	static int32_t prompt[MOST_PROMPT];
 	struct setting s = { .sizes = &sizes, .prompt = prompt };
 	struct cairn_impl impl;
@@ -259,22 +259,44 @@ void cairn_measure_pulls_cuda(struct cairn_test *t)
 	}
 	if (load_open(t, "llama3-8b", &impl, &s.m))
 		return;
-	measure(t, &s, "pulls_cuda_tcp", "llama3-8b", NULL, NULL);
-	measure(t, &s, "pulls_cuda_nvlink", "llama3-8b", NULL, "nvlink");
+	for (size_t i = 0; i < ARRAY_SIZE(transports); i++) {
+		struct figures f;
+		char name[32];
+
+		if (!measure(t, &s, "--shape", "llama3-8b", transports[i], &f))
+			continue;
+		snprintf(name, sizeof(name), "cuda_%s", transports[i]);
+		cairn_row(t, name, "cuda", "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"
+			  "\"pulled_ms\":%.2f,\"exposed_pct\":%.1f,\"others\":%d,\"prompts\":%d,"
+			  "\"pulls\":%d,\"alone_p99_ms\":%.3f,\"beside_p99_ms\":%.3f,\"slower_pct\":%.1f",
+			  transports[i], sizes.prompt, f.first, f.pulled, 100 * (f.pulled / f.first - 1),
+			  sizes.others, f.prompts, f.pulls, f.alone, f.beside,
+			  100 * (f.beside / f.alone - 1));
+	}
 	cairn_model_free(s.m);
 }
 
-void cairn_measure_pulls_cpu(struct cairn_test *t)
+static void small(struct cairn_test *t)
 {
 	static const struct sizes sizes = { .prompt = 96, .others = 2, .context = 16, .new_tokens = 100,
 					    .rows = 24, .page = 4 };
 	static int32_t prompt[96];
 	struct setting s = { .sizes = &sizes, .prompt = prompt };
 	struct cairn_impl impl;
+	struct figures f;
 	struct golden g;
 
 	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &s.m))
 		return;
-	measure(t, &s, "pulls_cpu", NULL, g.dir, NULL);
+	if (measure(t, &s, "--model", g.dir, "tcp", &f))
+		EXPECT(t, f.pulls <= f.prompts);
 	close_model(s.m, &g);
 }
+
+static const struct cairn_unit units[] = { { "small", small } };
+static const struct cairn_unit measures[] = { { "cuda", cuda } };
+
+const struct cairn_family cairn_disagg_pull_family = {
+	.stage = "serving", .name = "disagg_pull", .units = units, .num_units = ARRAY_SIZE(units),
+	.measures = measures, .num_measures = ARRAY_SIZE(measures), .waits = 1,
+};
