@@ -56,6 +56,9 @@ if [ -z "$part" ] || [ "$part" = generate ]; then
 	# time to the first token of a long prompt
 	generate llama3-8b 8000 64
 	generate llama3-8b 1024 64 --batch 16
+	# the same with attention by a simple kernel, and with our own in a step of the same form
+	generate llama3-8b 1024 64 --batch 16 --impl cuda:ladder2
+	generate llama3-8b 1024 64 --batch 16 --decode unfused
 fi
 # hardware counters, if ncu is installed
 if [ -z "$part" ] || [ "$part" = traffic ]; then

@@ -67,6 +67,23 @@ static void old_table_is_cut(struct cairn_test *t)
 	EXPECT(t, impl.mem_alloc == cairn_host_runtime.mem_alloc);
 }
 
+/* Table cuda with another kernel for decoding must have nothing that attends by itself, or needs a plan. */
+static void steps_of_the_ladder(struct cairn_test *t)
+{
+	struct cairn_impl impl, cuda;
+
+	if (cairn_impl_open("cuda", &cuda)) {
+		cairn_skip(t, "%s", cairn_last_error());
+		return;
+	}
+	EXPECT(t, cairn_impl_open("cuda:ladder2", &impl) == 0 && !strcmp(impl.name, "cuda:ladder2"));
+	EXPECT(t, impl.gemm == cuda.gemm && impl.attn_paged && impl.attn_paged != cuda.attn_paged);
+	EXPECT(t, impl.attn_paged_workspace != cuda.attn_paged_workspace && !impl.attn_plan);
+	EXPECT(t, !impl.decode_step && !impl.decode_step_ranks);
+	EXPECT(t, cairn_impl_open("cuda:ladder5", &impl) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "'cuda:ladder5' is none of ref");
+}
+
 static void refused_by_name(struct cairn_test *t)
 {
 	char path[PATH_MAX], text[] = "not a shared object";
@@ -372,6 +389,7 @@ static const struct cairn_unit units[] = {
 	{ "example_passes", example_passes },
 	{ "old_table_is_cut", old_table_is_cut },
 	{ "refused_by_name", refused_by_name },
+	{ "steps_of_the_ladder", steps_of_the_ladder },
 	{ "older_version_is_named", older_version_is_named },
 	{ "misbehaviour_on_load", misbehaviour_on_load },
 	{ "misbehaviour_costs_one_family", misbehaviour_costs_one_family },
