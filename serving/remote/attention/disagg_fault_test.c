@@ -117,10 +117,8 @@ static void kills_of(struct cairn_test *t, struct setting *s, struct cairn_lead_
 	int kills = 0, lost = 0, changed = 0, runs = 0;
 
 	for (; kills < KILLS; kills += KILLS_A_RUN, runs++) {
-		if (cairn_lead_create(&s->opt.attention, o)) {
-			cairn_skip(t, "%s", cairn_last_error());
+		if (!create_lead(t, &s->opt.attention, o))
 			return;
-		}
 		s->got->victim = s->opt.attention;
 		s->got->of_model = of_model;
 		run_all(t, s->got, s->m, &s->opt, &s->stats);

@@ -164,10 +164,8 @@ static void model_workers(struct cairn_test *t)
 		};
 
 		if (!EXPECT(t, cairn_model_digest(m, &o.weights) == 0) ||
-		    cairn_lead_create(&opt.attention, &o) == -EOPNOTSUPP) {
-			cairn_skip(t, "%s", cairn_last_error());
+		    !create_lead(t, &opt.attention, &o))
 			break;
-		}
 		opt.attends_all = 1;
 		opt.lanes = cases[i].lanes;
 		got->victim = cases[i].loses ? opt.attention : NULL;
@@ -291,10 +289,8 @@ static void queued(struct cairn_test *t)
 		char join[32];
 
 		lead.attention = cases[i].workers;
-		if (cairn_lead_create(&opt.attention, &lead)) {
-			cairn_skip(t, "%s", cairn_last_error());
+		if (!create_lead(t, &opt.attention, &lead))
 			break;
-		}
 		snprintf(join, sizeof(join), "127.0.0.1:%d", cairn_lead_port(opt.attention));
 		for (int k = 0; k < num; k++) {
 			workers[k].o = (struct cairn_attn_worker_options){

@@ -173,7 +173,20 @@ static const struct cairn_engine_options options = {
 	.num_pages = 22, .expected_new = 1,
 };
 
-/* Starts a lead; returns 0 if there is none. Workers on GPUs are on those behind the first one, in turn. */
+/* Starts a lead; returns 0 if there is none: a skip if this machine cannot have one, else a failure. */
+static inline int create_lead(struct cairn_test *t, struct cairn_lead **lead,
+			      const struct cairn_lead_options *o)
+{
+	int ret = cairn_lead_create(lead, o);
+
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	else if (!EXPECT(t, ret == 0))
+		cairn_note(t, "%s", cairn_last_error());
+	return !ret;
+}
+
+/* Workers on GPUs are on those behind the first one, in turn. */
 static inline int open_lead_as(struct cairn_test *t, struct cairn_lead **lead, const char *table,
 			       int32_t workers)
 {
@@ -181,13 +194,8 @@ static inline int open_lead_as(struct cairn_test *t, struct cairn_lead **lead, c
 		.attention = workers, .table = table, .beat_ms = 20000, .join_ms = 60000,
 		.first_device = 1, .num_devices = strcmp(table, "cpu") ? cairn_transport_gpus() : 0,
 	};
-	int ret = cairn_lead_create(lead, &o);
 
-	if (ret == -EOPNOTSUPP)
-		cairn_skip(t, "%s", cairn_last_error());
-	else if (!EXPECT(t, ret == 0))
-		cairn_note(t, "%s", cairn_last_error());
-	return !ret;
+	return create_lead(t, lead, &o);
 }
 
 static inline int open_lead(struct cairn_test *t, struct cairn_lead **lead, int32_t workers)

@@ -225,9 +225,11 @@ static int measure(struct cairn_test *t, struct setting *s, const char *option, 
 	f->alone = others_ms(t, s, samples, NULL);
 	cairn_engine_destroy(s->e);
 	ret = cairn_lead_create(&lead, &o);
-	if (ret == -EOPNOTSUPP)
+	if (ret == -EOPNOTSUPP) {
 		cairn_skip(t, "%s", cairn_last_error());
-	if (ret || !EXPECT(t, !open_engine(s, lead)))
+		goto out;
+	}
+	if (!EXPECT(t, !ret) || !EXPECT(t, !open_engine(s, lead)))
 		goto out;
 	if (EXPECT(t, !await_worker(s))) {
 		f->pulled = first_ms(t, s, 1);
