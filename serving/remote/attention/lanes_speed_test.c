@@ -22,11 +22,10 @@
 
 #include "conformance/harness.h"
 #include "serving/base/clock.h"
-#include "serving/engine/engine_test.h"
 #include "serving/remote/attention/attn_remote.h"
 #include "serving/remote/attention/attn_worker.h"
 #include "serving/remote/attention/disagg_nvlink_test.h"
-#include "serving/remote/lead/lead.h"
+#include "serving/remote/attention/remote_engine_test.h"
 
 enum { PACED_REQUESTS = 12, PACED_NEW = 100, PACED_RUNS = 3 };
 
@@ -91,22 +90,20 @@ static void lanes_cpu_paced(struct cairn_test *t)
 	struct cairn_lead *lead;
 	struct cairn_impl impl;
 	struct golden g;
-	int ret;
+	int has_lead;
 
 	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &m))
 		return;
 	setenv("CAIRN_TCP_PACE", PACE(PACE_US, PACE_MB), 1);
-	ret = cairn_lead_create(&lead, &o);
-	if (ret)
-		cairn_skip(t, "%s", cairn_last_error());
-	for (size_t i = 0; i < ARRAY_SIZE(lanes) && !ret; i++) {
+	has_lead = create_lead(t, &lead, &o);
+	for (size_t i = 0; i < ARRAY_SIZE(lanes) && has_lead; i++) {
 		for (int k = 0; k < PACED_RUNS; k++)
 			rates[i][k] = run(t, m, lead, lanes[i]);
 		qsort(rates[i], PACED_RUNS, sizeof(rates[i][0]), by_rate);
 		median[i] = rates[i][PACED_RUNS / 2];
 	}
 	unsetenv("CAIRN_TCP_PACE");
-	if (!ret) {
+	if (has_lead) {
 		EXPECT(t, median[1] > median[0]);
 		cairn_host_row(t, "lanes_cpu_paced", "cpu",
 			       "\"link\":\"paced\",\"latency_us\":%d,\"mb_per_s\":%d,\"requests\":%d,"
@@ -180,11 +177,8 @@ static void journal_cpu(struct cairn_test *t)
 
 	if (!EXPECT(t, data != NULL) || open_table(t, "cpu", &impl))
 		goto out;
-	ret = cairn_lead_create(&lead, &o);
-	if (ret) {
-		cairn_skip(t, "%s", cairn_last_error());
+	if (!create_lead(t, &lead, &o))
 		goto out;
-	}
 	snprintf(join, sizeof(join), "127.0.0.1:%d", cairn_lead_port(lead));
 	m.impl = w.impl = &impl;
 	m.config = (struct cairn_model_config){
