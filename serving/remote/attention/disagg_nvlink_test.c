@@ -35,9 +35,9 @@
 #include "rdma/transport/transport.h"
 #include "serving/base/clock.h"
 #include "serving/bench/load_test.h"
-#include "serving/remote/attention/attn_remote.h"
 #include "serving/remote/attention/disagg_nvlink_test.h"
-#include "serving/slices/sliced_bench_test.h"
+#include "serving/remote/attention/disagg_side_test.h"
+#include "serving/remote/attention/remote_engine_test.h"
 
 enum { LAYER_BATCH = 64, LAYER_PASSES = 30, LANE_BATCH = 128, LANES_PASSES = 20, WARM = 3 };
 enum { PACED_LANES = 3, PACED_PASSES = 40, PACED_RUNS = 5 };
@@ -47,48 +47,7 @@ enum { PACED_LANES = 3, PACED_PASSES = 40, PACED_RUNS = 5 };
 #define TEXT(x)		#x
 #define PACE(us, mb)	TEXT(us) ":" TEXT(mb)
 
-struct side {
-	struct bench x;
-	struct cairn_sliced *sliced;		/* NULL: the pass is not split */
-	struct cairn_attn_local *local;		/* NULL: attention is remote */
-	const struct cairn_attn_link *link;
-	void *graph;				/* of the pass; NULL: not captured yet */
-	int num_passes;
-};
-
 static struct side sides[PACED_LANES];
-
-static struct cairn_remote_pass pass_of(const struct bench *x)
-{
-	return (struct cairn_remote_pass){
-		.num_rows = x->batch, .batch = x->batch, .num_pages = x->batch * PAGES,
-		.qo_indptr = x->host.qo_indptr, .kv_indptr = x->host.kv_indptr,
-		.last_page_len = x->host.last_page_len, .kv_indices = x->host.kv_indices,
-	};
-}
-
-static struct cairn_remote_limits limits_of(int32_t batch, int32_t lanes)
-{
-	return (struct cairn_remote_limits){ batch, batch, KEYS, lanes * batch * PAGES, PAGE, lanes,
-					     0 };
-}
-
-/* Returns a lead with one worker on the second GPU; NULL: the test is skipped or has failed. */
-static struct cairn_lead *open_lead(struct cairn_test *t)
-{
-	const struct cairn_lead_options o = {
-		.attention = 1, .table = "cuda", .beat_ms = 20000, .join_ms = 60000, .first_device = 1,
-		.num_devices = cairn_transport_gpus(),
-	};
-	struct cairn_lead *lead = NULL;
-	int ret = cairn_lead_create(&lead, &o);
-
-	if (ret == -EOPNOTSUPP)
-		cairn_skip(t, "%s", cairn_last_error());
-	else if (!EXPECT(t, ret == 0))
-		cairn_note(t, "%s", cairn_last_error());
-	return lead;
-}
 
 /* A pass that is not split. */
 static int open_whole(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch)
@@ -98,22 +57,6 @@ static int open_whole(struct side *s, const struct cairn_impl *impl, struct cair
 	*s = (struct side){ .x = { .impl = *impl, .m = m, .batch = batch } };
 	CAIRN_TRY(prepare(&s->x, batch * PAGES, 0));
 	return cairn_scratch_reserve(s->x.scratch, &s->x.kv, &s->x.b, s->x.stream, &moved);
-}
-
-static int open_side(struct side *s, const struct cairn_impl *impl, struct cairn_model *m, int32_t batch,
-		     int32_t first_page, struct cairn_attn_remote *r, int32_t lane)
-{
-	int moved;
-
-	*s = (struct side){ .x = { .impl = *impl, .m = m, .batch = batch } };
-	CAIRN_TRY(prepare(&s->x, r ? 1 : batch * PAGES, first_page));
-	CAIRN_TRY(cairn_sliced_create(&s->sliced, s->x.scratch, s->x.slices, CAIRN_SLICED_PARTS));
-	if (!r) {
-		CAIRN_TRY(cairn_attn_local_create(&s->local, m, &s->x.kv, batch, 1));
-		CAIRN_TRY(cairn_attn_local_begin(s->local, &s->x.b, &s->x.past, s->x.stream, &moved));
-	}
-	s->link = r ? cairn_attn_remote_link(r, lane) : cairn_attn_local_link(s->local);
-	return cairn_sliced_reserve(s->sliced, &s->x.b, s->link, s->x.stream, &moved);
 }
 
 static int send_nothing(void *ctx, const struct cairn_attn_rows *rows, void *stream)
@@ -146,54 +89,6 @@ static int open_alone(struct side *s, const struct cairn_impl *impl, struct cair
 	CAIRN_TRY(prepare(&s->x, 1, 0));
 	CAIRN_TRY(cairn_sliced_create(&s->sliced, s->x.scratch, s->x.slices, CAIRN_SLICED_PARTS));
 	return cairn_sliced_reserve(s->sliced, &s->x.b, s->link, s->x.stream, &moved);
-}
-
-static void close_side(struct side *s)
-{
-	if (s->graph)
-		s->x.impl.graph_destroy(s->graph);
-	cairn_attn_local_destroy(s->local);
-	cairn_sliced_destroy(s->sliced);
-	close_passes(&s->x);
-	*s = (struct side){ 0 };
-}
-
-static int enqueue(struct side *s)
-{
-	return s->sliced ? cairn_sliced_forward(s->sliced, &s->x.b, s->link, s->x.stream) :
-	       cairn_forward(s->x.scratch, &s->x.kv, &s->x.b, s->x.stream);
-}
-
-static int capture(struct side *s)
-{
-	const struct cairn_impl *impl = &s->x.impl;
-	int ret = impl->graph_begin(s->x.stream), end;
-
-	if (ret)
-		return ret;
-	ret = enqueue(s);
-	end = impl->graph_end(s->x.stream, &s->graph);
-	return ret ? ret : end;
-}
-
-/*
- * Enqueues a pass of a lane: the first one operation by operation, which loads their code, and later ones as
- * a graph. begin: NULL, or an event to record before it.
- */
-static int launch(struct side *s, struct cairn_attn_remote *r, int32_t lane, void *begin)
-{
-	const struct cairn_impl *impl = &s->x.impl;
-	const struct cairn_remote_pass p = pass_of(&s->x);
-
-	if (r) {
-		CAIRN_TRY(cairn_attn_remote_begin(r, lane, &p));
-		CAIRN_TRY(cairn_attn_remote_number(r, lane, s->x.batch, s->x.stream));
-	}
-	if (s->num_passes++ && !s->graph)
-		CAIRN_TRY(capture(s));
-	if (begin)
-		CAIRN_TRY(impl->event_record(begin, s->x.stream));
-	return s->graph ? impl->graph_launch(s->graph, s->x.stream) : enqueue(s);
 }
 
 /* Sets *us to the median time of a pass. */
@@ -236,7 +131,7 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 		ret = time_passes(&sides[0], NULL, &us[2]);
 	close_side(&sides[0]);
 	if (!ret)
-		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, NULL, 0);
+		ret = open_side(&sides[0], impl, m, LAYER_BATCH, CAIRN_SLICED_PARTS, 0, NULL, 0);
 	if (!ret)
 		ret = time_passes(&sides[0], NULL, &us[0]);
 	graphs[0] = sides[0].graph != NULL;
@@ -244,7 +139,7 @@ static int measure_layer(struct cairn_lead *lead, const struct cairn_impl *impl,
 	if (!ret)
 		ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
 	if (!ret) {
-		ret = open_side(&sides[0], impl, m, LAYER_BATCH, 0, r, 0);
+		ret = open_side(&sides[0], impl, m, LAYER_BATCH, CAIRN_SLICED_PARTS, 0, r, 0);
 		if (!ret)
 			ret = time_passes(&sides[0], r, &us[1]);
 		graphs[1] = sides[0].graph != NULL;
@@ -266,7 +161,7 @@ static int measure_lanes(struct cairn_lead *lead, const struct cairn_impl *impl,
 	int ret = cairn_attn_remote_create(&r, lead, m, &limits, 1, 0);
 
 	for (int32_t i = 0; i < lanes && !ret; i++)
-		ret = open_side(&sides[i], impl, m, batch, i * batch * PAGES, r, i);
+		ret = open_side(&sides[i], impl, m, batch, CAIRN_SLICED_PARTS, i * batch * PAGES, r, i);
 	for (int32_t i = 0; i < lanes && !ret; i++)
 		ret = launch(&sides[i], r, i, NULL);
 	for (int32_t i = 0; i < warm + num && !ret; i++) {
@@ -320,10 +215,10 @@ static int begin(struct cairn_test *t, struct cairn_impl *impl, struct cairn_mod
 	memset(sides, 0, sizeof(sides));
 	if (load_open(t, "llama3-8b", impl, m))
 		return 0;
-	*lead = open_lead(t);
-	if (!*lead)
-		cairn_model_free(*m);
-	return *lead != NULL;
+	if (open_lead_as(t, lead, "cuda", 1))
+		return 1;
+	cairn_model_free(*m);
+	return 0;
 }
 
 static void llama3_8b_b64_kv1024(struct cairn_test *t)
@@ -425,9 +320,10 @@ void cairn_measure_lanes_paced(struct cairn_test *t)
 
 	if (!begin(t, &impl, &m, &leads[0]))
 		return;
-	leads[1] = open_lead(t);
-	ret = measure_model(&impl, m, &model_us);
-	for (int32_t lanes = 1; lanes <= PACED_LANES && leads[1] && !ret; lanes++) {
+	ret = !open_lead_as(t, &leads[1], "cuda", 1);
+	if (!ret)
+		ret = measure_model(&impl, m, &model_us);
+	for (int32_t lanes = 1; lanes <= PACED_LANES && !ret; lanes++) {
 		const double t_n = paced_us(m), all = 2 * t_n * m->config.num_hidden_layers;
 		char name[32];
 
