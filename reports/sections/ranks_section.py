@@ -265,9 +265,10 @@ def simulated(page, rows):
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
+    order = rows.find("disagg_order")
     killed = [r for op in disagg.KILLED for r in rows.find(op, "killed")]
     slices = [r for r in rows.find("slices", "model") if "tiny" not in r.words]
-    if not layers and not lanes and not paced and not killed and not slices:
+    if not any((layers, lanes, paced, order, killed, slices)):
         return
     page.sub("Attention on another GPU")
     if layers:
@@ -322,10 +323,30 @@ def attention_workers(page, rows):
                 for r in sorted(paced, key=lambda r: r.need("lanes"))
             ],
         )
+    if order:
+        orders(page, order)
     if killed:
         kills(page, killed)
     if slices:
         cuts(page, slices)
+
+
+def orders(page, order):
+    page.table(
+        "Decoding passes of some layers of a model that send Q first, against the same operations with Q sent when K and V have gone,"
+        " and against one product for all three.",
+        ["case", "link", ">layers", ">Q first, µs", ">together, µs", ">one product, µs", ">saved"],
+        [
+            [
+                r.case,
+                r.get("link", DASH),
+                f"{r.need('layers'):.0f}",
+                *(f"{r.need(key):,.0f}" for key in ("first_us", "together_us", "one_product_us")),
+                f"{r.need('saved_pct'):.1f}%",
+            ]
+            for r in sorted(order, key=lambda r: (r.case.partition("_b")[0], r.get("link", ""), r.need("requests")))
+        ],
+    )
 
 
 def kills(page, killed):

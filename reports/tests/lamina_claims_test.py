@@ -178,6 +178,20 @@ class Runs(TestCase):
         self.assertEqual(holds([killed("attention", lost=1), killed("model", changed=1)], "LA-10"), [False, False])
         self.assertEqual(holds([killed("attention", kills=19)], "LA-10"), [None, None])
 
+    def test_order(self):
+        def order(shape, saved, link="paced", requests=64):
+            return raw("disagg_order", f"{shape}_b{requests}_kv1024_{link}", link=link, requests=requests, saved_pct=saved,
+                       saved_of_one_product_pct=saved - 1)  # fmt: skip
+
+        for many, few, want in (
+            (6.6, 1.75, [True, True]), (26.4, 7.0, [True, True]), (6.5, 1.7, [False, False]), (26.5, 7.1, [False, False]),
+        ):  # fmt: skip
+            self.assertEqual(holds([order("llama_65b", many), order("llama3_70b", few)], "LA-6"), want)
+        batches = [order("llama_65b", 5, requests=32), order("llama_65b", 12.5, requests=128), order("llama_65b", 40, "nvlink")]
+        self.assertEqual(holds(batches, "LA-6"), [True, None])
+        self.assertIn("12.5% (128 requests); 11.5%", claims_of(batches)["LA-6"].parts[0].here)
+        self.assertEqual(holds(batches[2:], "LA-6"), [None, None])
+
     def test_slices(self):
         def models(slices=33, ok=True, num=25):
             good = [self.host(f"model_x{i}", "slices", attentions=32, slices=33) for i in range(1, num)]

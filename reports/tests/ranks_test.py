@@ -127,6 +127,8 @@ class Section(TestCase):
                 over_two_engines=0.45),
             raw("disagg", "lanes_cuda_paced_3", link="paced", lanes=3, requests_a_lane=128, mb_per_s=50000, latency_us=5, t_n_us=26.1,
                 free_us=16000, paced_us=16217, hidden_pct=87),
+            raw("disagg_order", "llama_65b_b64_kv1024_paced", link="paced", layers=8, requests=64, first_us=9210, together_us=9987,
+                one_product_us=9876, saved_pct=7.78, saved_of_one_product_pct=6.74),
         ])  # fmt: skip
         self.check_html(text)
         for part in (
@@ -141,6 +143,7 @@ class Section(TestCase):
             "1.50×",  # latents
             "-10.0%", "+25.0", "0.95×", "0.45×",
             "50,000", "16,217", "87%",  # lanes over a paced link
+            "9,210", "9,987", "9,876", "7.8%",  # Q first
         ):  # fmt: skip
             self.has(text, part)
         self.assertNotIn("Other operations", text)
