@@ -114,7 +114,12 @@ $(O)/settings: FORCE
 	@echo '$(subst ','\'',$(settings))' | cmp -s - $@ || echo '$(subst ','\'',$(settings))' >$@
 
 ## all                the program, build/cairn, and the programs and libraries that its tests use
-all: $(O)/cairn $(programs)
+all: $(O)/cairn $(programs) $(O)/programs
+
+# Their names, for tools/package.sh: the folder may hold other files.
+$(O)/programs: FORCE
+	@mkdir -p $(@D)
+	@printf '%s\n' $(notdir $(O)/cairn $(programs)) | cmp -s - $@ || printf '%s\n' $(notdir $(O)/cairn $(programs)) >$@
 
 # A package may bring libraries along: lib/ next to the program is searched first. The program exports cairn_offer alone, for the
 # plug-ins of its tests, so that no function of ours takes the place of a plug-in's function of that name.

@@ -10,8 +10,10 @@ version=$("$out/cairn" version | sed 's/^cairn \([^,]*\),.*/\1/')
 dir=$where/cairn-$version
 rm -rf "$dir"
 mkdir -p "$dir/serving" "$dir/conformance/plugins" "$dir/conformance/validate/ranges" "$dir/rdma/nic" "$dir/lib"
-# The program, the libraries and the programs that its tests start: all executable files at the top of BUILD.
-find "$out" -maxdepth 1 -type f -perm -u+x -exec cp {} "$dir/" \;
+# The program, the libraries and the programs that its tests start: what `make all` builds and can be executed.
+while read -r name; do
+	[ ! -x "$out/$name" ] || cp "$out/$name" "$dir/"
+done <"$out/programs"
 cp -r serving/embedded serving/golden "$dir/serving/"
 cp conformance/README.md conformance/mustpass.txt conformance/waivers.txt "$dir/conformance/"
 # The headers, for plug-ins: what conformance/abi.h includes, from the root.
