@@ -60,8 +60,8 @@ struct cairn_lead_options {
 	 * NULL: none */
 	const char *const *model_options;
 	/*
-	 * GPUs of attention and prefill workers that the lead starts: the first one's, and how many there
-	 * are, of which the others take the next ones in turn. num_devices 0: their table has none.
+	 * GPUs of workers that the lead starts: the first one's, and how many there are, of which the others
+	 * take the next ones in turn, in the order of their ranks. num_devices 0: their table has none.
 	 * prefill_devices: GPUs of a prefill worker; 0: one.
 	 */
 	int32_t first_device, num_devices, prefill_devices;

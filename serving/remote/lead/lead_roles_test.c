@@ -220,34 +220,48 @@ static int device_of(int pid)
 	return at < n ? atoi(words + at + strlen("--device") + 1) : -1;
 }
 
-/* Workers that the lead starts take the GPUs behind the first one, in turn. */
-static void devices(struct cairn_test *t)
+/* Starts the workers, and counts them by their devices. */
+static void expect_devices(struct cairn_test *t, const struct cairn_lead_options *o, const int want[4])
 {
-	const struct cairn_lead_options o = {
-		.prefill = 3, .table = "cpu", .first_device = 1, .num_devices = 4, .prefill_devices = 2,
-		.beat_ms = 20000,
-	};
-	int num[4] = { 0 };		/* workers by their devices */
+	const int32_t ranks = o->attention + o->prefill + o->model;
+	int num[4] = { 0 };
 	struct cairn_lead *lead;
 	uint32_t epoch;
-	int ret = cairn_lead_create(&lead, &o);
+	const int created = cairn_lead_create(&lead, o);
 
-	if (ret == -EOPNOTSUPP) {
+	if (created == -EOPNOTSUPP) {
 		cairn_skip(t, "%s", cairn_last_error());
 		return;
 	}
-	if (!EXPECT(t, ret == 0))
+	if (!EXPECT(t, created == 0))
 		return;
-	for (int32_t rank = 1; rank <= 3; rank++) {
-		int device = -1;
+	for (int32_t rank = 1; rank <= ranks; rank++) {
+		const int ret = o->prefill ? cairn_lead_take(lead, rank, 20000, &epoch) :
+				rank == 1 ? cairn_lead_gather(lead, &epoch) : 0;
+		const int device = EXPECT(t, !ret) ? device_of(cairn_lead_pid(lead, rank)) : -1;
 
-		if (EXPECT(t, !cairn_lead_take(lead, rank, 20000, &epoch)))
-			device = device_of(cairn_lead_pid(lead, rank));
 		if (EXPECT(t, device >= 0 && device < 4))
 			num[device]++;
+		EXPECT(t, rank > o->attention || device == o->first_device + rank - 1);
 	}
-	EXPECT(t, num[1] == 2 && num[3] == 1);
+	EXPECT(t, !memcmp(num, want, sizeof(num)));
 	cairn_lead_destroy(lead);
+}
+
+/* Workers that the lead starts take the GPUs behind the first one, in turn; model workers the last ones. */
+static void devices(struct cairn_test *t)
+{
+	const struct cairn_lead_options prefill = {
+		.prefill = 3, .table = "cpu", .first_device = 1, .num_devices = 4, .prefill_devices = 2,
+		.beat_ms = 20000,
+	};
+	const struct cairn_lead_options model = {
+		.attention = 1, .model = 2, .table = "cpu", .first_device = 1, .num_devices = 3,
+		.beat_ms = 20000,
+	};
+
+	expect_devices(t, &prefill, (const int[]){ 0, 2, 0, 1 });
+	expect_devices(t, &model, (const int[]){ 1, 1, 1, 0 });
 }
 
 static const struct cairn_unit units[] = {

@@ -66,6 +66,20 @@ static char **worker_environ(int32_t workers, char *threads, size_t len)
 	return env;
 }
 
+/* Returns the device of a worker that is `index` of its role: all take theirs in the order of their ranks. */
+static int32_t device_of(const struct cairn_lead *l, enum cairn_member_role role, int32_t index)
+{
+	const struct cairn_lead_options *o = &l->opt;
+	const int32_t each = o->prefill_devices ? o->prefill_devices : 1;
+	const int32_t before[CAIRN_NUM_MEMBER_ROLES] = {
+		[CAIRN_MEMBER_PREFILL] = o->attention,
+		[CAIRN_MEMBER_MODEL] = o->attention + o->prefill * each,
+	};
+
+	return (o->first_device + before[role] + index * (role == CAIRN_MEMBER_PREFILL ? each : 1)) %
+	       o->num_devices;
+}
+
 int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_t index, pid_t *pid)
 {
 	char join[32], parent[32], threads[48], device[32];
@@ -82,15 +96,13 @@ int lead_start_process(struct cairn_lead *l, enum cairn_member_role role, int32_
 	char **env = worker_environ(lead_num_children(l) + computes, threads, sizeof(threads));
 	posix_spawn_file_actions_t actions;
 	posix_spawnattr_t attr;
-	const int each = role == CAIRN_MEMBER_PREFILL && l->opt.prefill_devices ? l->opt.prefill_devices : 1;
 	sigset_t none, all;
 	int ret, num = 10;
 
 	if (!env)
 		return cairn_error(ENOMEM, "lead: no memory to start a worker");
-	if (role != CAIRN_MEMBER_MODEL && l->opt.num_devices) {
-		snprintf(device, sizeof(device), "%d",
-			 (l->opt.first_device + index * each) % l->opt.num_devices);
+	if (l->opt.num_devices) {
+		snprintf(device, sizeof(device), "%d", device_of(l, role, index));
 		argv[num++] = "--device";
 		argv[num++] = device;
 	}
