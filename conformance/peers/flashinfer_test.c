@@ -167,15 +167,17 @@ static void modules_without_a_device(struct cairn_test *t)
 		cairn_skip(t, "%s", cairn_last_error());
 }
 
-/* Among all operations of all tables, only these two are judged by rules of their own. */
+/* Among all operations of all tables, only these three are judged by rules of their own. */
 static void own_rules(struct cairn_test *t)
 {
 	const size_t sample = offsetof(struct cairn_impl, sample);
-	const size_t norm = offsetof(struct cairn_impl, rmsnorm);
+	const size_t norm = offsetof(struct cairn_impl, rmsnorm), w4 = offsetof(struct cairn_impl, gemm_w4);
 
 	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_flashinfer, sample));
 	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_flashinfer, norm));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_flashinfer, offsetof(struct cairn_impl, rope)));
+	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_unfused, w4));
+	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_cuda, w4));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_cuda, sample));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_peers, norm));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_cpu, norm));

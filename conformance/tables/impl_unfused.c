@@ -8,6 +8,7 @@
  *                  and append | absorption, a product per head | mla_decode (two kernels) | v_up, a product
  *                  per head | output product (+ x)
  *   attn_dense     for each request: S, a product per head | softmax | P v, a product per head
+ *   gemm_w4        the weight in 16 bits | product by cuBLASLt
  *   decode_step    embedding | for each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
  *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
  *                  argmax or sample
@@ -32,6 +33,7 @@
 #include "fused/decode_step/decode_step_parts.h"
 #include "conformance/tables/mla_decode.h"
 #include "conformance/tables/mla_heads.h"
+#include "conformance/tables/widen_w4.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/launch.h"
@@ -537,6 +539,52 @@ static int step(const struct cairn_decode_step_args *a, void *stream)
 	return step_chain(a, &buf, stream);
 }
 
+/* ---- gemm_w4 ---- */
+
+static size_t w4_buffers(const struct cairn_gemm_w4_args *a, void *base, void **lt, void **weight)
+{
+	struct arena w = { base, 0 };
+
+	*lt = take(&w, CAIRN_GEMM_LT_WORKSPACE, 1);
+	*weight = take(&w, (int64_t)a->n * a->k, 2);
+	return w.used;
+}
+
+static int w4_workspace(const struct cairn_gemm_w4_args *a, size_t *bytes)
+{
+	void *lt, *weight;
+
+	CAIRN_TRY(cairn_gemm_w4_check_shape(a));
+	if (!bytes)
+		return cairn_error(EINVAL, "gemm_w4_workspace: bytes: null pointer");
+	*bytes = w4_buffers(a, NULL, &lt, &weight);
+	return 0;
+}
+
+static int w4(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	struct cairn_gemm_lt p;
+	void *lt, *weight;
+	size_t bytes;
+
+	CAIRN_TRY(cairn_gemm_w4_check(a));
+	CAIRN_TRY(all_sms(a->sms, "gemm_w4"));
+	bytes = w4_buffers(a, a->workspace, &lt, &weight);
+	if (!a->workspace || a->workspace_bytes < bytes)
+		return cairn_error(EINVAL, "gemm_w4: workspace_bytes: %zu, needs %zu",
+				   a->workspace_bytes, bytes);
+	CAIRN_TRY(widen_w4(a, weight, stream));
+	p = plain(a->out, a->a, weight, a->m, a->n, a->k, a->dtype);
+	p.gemm.out_dtype = a->out_dtype;
+	p.gemm.bias = a->bias;
+	p.gemm.workspace = lt;
+	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
+	/* a step from row to row leaves our own kernels out, which may read b before it is written */
+	p.b_row = a->k;
+	begin_choices();
+	return product("product", &p, NULL, stream);
+}
+
 /* ---- attn_dense ---- */
 
 static int library_product(const char *name, const struct cairn_gemm_lt *p, void *stream)
@@ -564,4 +612,6 @@ const struct cairn_impl cairn_impl_unfused = {
 	.decode_step_workspace = step_workspace,
 	.attn_dense = dense,
 	.attn_dense_workspace = attn_standard_workspace,
+	.gemm_w4 = w4,
+	.gemm_w4_workspace = w4_workspace,
 };

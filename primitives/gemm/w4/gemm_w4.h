@@ -93,6 +93,8 @@ int cairn_gemm_w4_cpu(const struct cairn_gemm_w4_args *args, void *stream);
 int cairn_gemm_w4_ref(const struct cairn_gemm_w4_args *args, void *stream);
 /* Fills exact[0] for out. If m*n*k is above 2^31, only a fixed pseudo-random 1 in 1021 elements is judged. */
 int cairn_gemm_w4_exact(const struct cairn_gemm_w4_args *args, struct cairn_exact *exact);
+/* The same for the unfused chain, whose weights are rounded to dtype for every m: the bound above m = 8 */
+int cairn_gemm_w4_peer_exact(const struct cairn_gemm_w4_args *args, struct cairn_exact *exact);
 /* Checks args for every implementation here: 0, -EINVAL or -EOPNOTSUPP with the error text set. */
 int cairn_gemm_w4_check(const struct cairn_gemm_w4_args *args);
 /* The part of cairn_gemm_w4_check() that reads only the scalars, for workspace queries. */

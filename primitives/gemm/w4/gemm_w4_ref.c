@@ -65,12 +65,13 @@ static CAIRN_WIDE double lost_small(const struct cairn_gemm_w4_args *g, const do
 	return up * (0x1p-148 * sum + 0x1p-150 * g->k * fabs((double)g->scale));
 }
 
-/* Sets element [i, j] from rows a of g->a and b of g->b. exact NULL: writes the rounded result to out. */
-static void element(const void *args, int64_t i, int64_t j, const double *a, const double *b,
-		    struct cairn_exact *exact)
+/*
+ * Sets element [i, j] from rows a of g->a and b of g->b. rounds: weights may be rounded to dtype. exact NULL:
+ * writes the rounded result to out.
+ */
+static void set_element(const struct cairn_gemm_w4_args *g, int rounds, int64_t i, int64_t j, const double *a,
+			const double *b, struct cairn_exact *exact)
 {
-	const struct cairn_gemm_w4_args *g = args;
-	int rounds = g->m > CAIRN_GEMM_W4_EXACT_M;
 	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag, moved = 0;
 	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
 	double u = cairn_dtype_roundoff(g->out_dtype), tiny = cairn_dtype_tiny(g->out_dtype);
@@ -90,11 +91,28 @@ static void element(const void *args, int64_t i, int64_t j, const double *a, con
 			  u * fabs(exact->val[e]) + tiny;
 }
 
+static void element(const void *args, int64_t i, int64_t j, const double *a, const double *b,
+		    struct cairn_exact *exact)
+{
+	const struct cairn_gemm_w4_args *g = args;
+
+	set_element(g, g->m > CAIRN_GEMM_W4_EXACT_M, i, j, a, b, exact);
+}
+
+static void peer_element(const void *args, int64_t i, int64_t j, const double *a, const double *b,
+			 struct cairn_exact *exact)
+{
+	set_element(args, 1, i, j, a, b, exact);
+}
+
+static struct cairn_gemm_walk walk_of(const struct cairn_gemm_w4_args *g)
+{
+	return (struct cairn_gemm_walk){ "gemm_w4", g, g->a, g->m, g->n, g->k, g->dtype, load_row, element };
+}
+
 static int walk(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
 {
-	const struct cairn_gemm_walk w = {
-		"gemm_w4", g, g->a, g->m, g->n, g->k, g->dtype, load_row, element,
-	};
+	const struct cairn_gemm_walk w = walk_of(g);
 
 	return cairn_gemm_walk(&w, exact);
 }
@@ -110,4 +128,14 @@ int cairn_gemm_w4_exact(const struct cairn_gemm_w4_args *g, struct cairn_exact *
 {
 	CAIRN_TRY(cairn_gemm_w4_check(g));
 	return walk(g, exact);
+}
+
+int cairn_gemm_w4_peer_exact(const struct cairn_gemm_w4_args *g, struct cairn_exact *exact)
+{
+	struct cairn_gemm_walk w;
+
+	CAIRN_TRY(cairn_gemm_w4_check(g));
+	w = walk_of(g);
+	w.element = peer_element;
+	return cairn_gemm_walk(&w, exact);
 }

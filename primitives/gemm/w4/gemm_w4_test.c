@@ -19,7 +19,7 @@
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
-#include "primitives/gemm/w4/gemm_w4_layout.h"
+#include "primitives/gemm/w4/gemm_w4_value.h"
 
 #define FIELD(f)	offsetof(struct cairn_gemm_w4_args, f)
 
@@ -423,6 +423,11 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_gemm_w4_exact(args, e);
 }
 
+static int peer_exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_gemm_w4_peer_exact(args, e);
+}
+
 static const char *reject(void *args, int i, int *want)
 {
 	struct cairn_gemm_w4_args *g = args;
@@ -454,6 +459,49 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
+/* Sums with weights rounded to bf16 keep the peers' bound only; those that are 4% off keep neither. */
+static void peers_bound(struct cairn_test *t)
+{
+	enum { N = 16, K = 256 };
+	uint16_t a[K] __attribute__((aligned(16)));
+	uint8_t b[N * K / 2] __attribute__((aligned(16))), scale[K / 32 * 48] __attribute__((aligned(16)));
+	float out[N] __attribute__((aligned(16))), row[K];
+	double val[2][N], bound[2][N];
+	struct cairn_exact peer = { .val = val[0], .bound = bound[0] };
+	struct cairn_exact ours = { .val = val[1], .bound = bound[1] };
+	const struct cairn_gemm_w4_args g = { .size = sizeof(g), .out = out, .a = a, .b = b, .b_scale = scale,
+					      .m = 1, .n = N, .k = K, .dtype = CAIRN_BF16,
+					      .out_dtype = CAIRN_F32, .format = CAIRN_W4_INT, .group = 32,
+					      .scale = 1 };
+	int outside = 0, far = 0;
+
+	for (int l = 0; l < K; l++)
+		a[l] = cairn_double_to_bf16(1 + l % 7);
+	for (size_t i = 0; i < sizeof(b); i++)
+		b[i] = (uint8_t)cairn_rand(t);
+	for (int i = 0; i < K / 32 * N; i++) {
+		uint8_t *cell = scale + i / N * 48;
+
+		cairn_store(cell, CAIRN_F16, i % N, 0.5 + 0.001 * (double)(cairn_rand(t) % 500));
+		cell[2 * N + i % N] = 0;
+	}
+	EXPECT(t, cairn_gemm_w4_peer_exact(&g, &peer) == 0);
+	EXPECT(t, cairn_gemm_w4_exact(&g, &ours) == 0);
+	for (int j = 0; j < N; j++) {
+		double sum = 0;
+
+		cairn_w4_row(&g, j, row);
+		for (int l = 0; l < K; l++)
+			sum += (1 + l % 7) *
+			       (double)cairn_bf16_to_float(cairn_double_to_bf16((double)row[l]));
+		EXPECT(t, fabs(sum - val[0][j]) <= bound[0][j]);
+		outside += fabs(sum - val[1][j]) > bound[1][j];
+		far += fabs(sum * 1.04 - val[0][j]) > bound[0][j];
+	}
+	EXPECT(t, outside > N / 2);
+	EXPECT(t, far == N);
+}
+
 static void pairs_are_covered(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -461,7 +509,9 @@ static void pairs_are_covered(struct cairn_test *t)
 	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
-static const struct cairn_unit units[] = { { "pairs_are_covered", pairs_are_covered } };
+static const struct cairn_unit units[] = {
+	{ "pairs_are_covered", pairs_are_covered }, { "peers_bound", peers_bound },
+};
 
 /* The bits depend on sms only above m = 8. */
 static int form(void *args, int i)
@@ -506,6 +556,7 @@ const struct cairn_family cairn_gemm_w4_family = {
 	.describe = describe,
 	.setup = setup,
 	.exact = exact,
+	.peer_exact = peer_exact,
 	.reject = reject,
 	.cost_s = 4,
 };
