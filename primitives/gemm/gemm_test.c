@@ -70,6 +70,9 @@ static const struct shape shapes[] = {
 	BENCH(96, 10240, 8192), BENCH(96, 8192, 8192), BENCH(96, 57344, 8192), BENCH(96, 8192, 28672),
 	BENCH(1024, 10240, 8192), BENCH(1024, 8192, 8192), BENCH(1024, 57344, 8192),
 	BENCH(1024, 8192, 28672),
+	/* what gemm_w4 is compared with, besides the above */
+	BENCH(4, 4096, 14336), BENCH(8, 28672, 4096), BENCH(128, 28672, 4096), BENCH(256, 28672, 4096),
+	BENCH(2048, 28672, 4096),
 };
 
 /* a share of the device, in bf16: the kernels by number of rows */
@@ -164,7 +167,7 @@ static int has_variant(const struct shape *s, int v)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(292 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
+#define NUM_CASES	(297 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
 #define NUM_ENDS	112
 #define NUM_LONG	60
 
