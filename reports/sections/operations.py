@@ -220,6 +220,41 @@ def gemm(page, ctx):
         speed_table(page, ctx, "Products of few rows.", few)
     if many:
         speed_table(page, ctx, "Products of many rows.", many)
+    alone = [r.case for r, t in cases if not views.fastest_peer(t)]
+    if alone:
+        page.missing("rows of gemm by cuBLASLt", alone)
+    four_bits(page, ctx)
+
+
+def four_bits(page, ctx):
+    """Products with 4-bit weights, and what the same shapes take with 16 bits."""
+    cases = views.by_case(ctx.rows, "gemm_w4", where=lambda r: r.on_gpu and r.ns)
+    if not cases:
+        page.missing("rows of gemm_w4")
+        return
+    speed_table(page, ctx, "Products with 4-bit weights. Separate kernels widen the weights to 16 bits first.", cases)
+    wide = {r.case: t for r, t in views.by_case(ctx.rows, "gemm", where=lambda r: r.on_gpu and r.ns)}
+    out = []
+    for record, _ in cases:
+        table = wide.get("_".join(record.case.split("_")[:3]) + "_bf16", {})
+        library = table.get("peers")
+        fastest = min(table.values(), key=lambda r: r.ns, default=None)
+        if fastest:
+            out.append(
+                [
+                    code(record.case),
+                    us(record.ns),
+                    us(fastest.ns),
+                    us(library.ns) if library else DASH,
+                    times(fastest.ns / record.ns),
+                ]
+            )
+    if out:
+        page.table(
+            "What 4 bits save: the same shapes with weights in bf16, by the faster of our kernel and cuBLASLt.",
+            ["case", ">4 bits µs", ">16 bits µs", ">cuBLASLt, 16 bits µs", ">saves"],
+            out,
+        )
 
 
 def attention(page, ctx):
@@ -421,6 +456,7 @@ KNOWN = {
     "cluster_reduce",
     "cluster_gather",
     "gemm",
+    "gemm_w4",
     "attn_paged",
     "generate",
     "decode_step",

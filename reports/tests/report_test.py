@@ -185,6 +185,17 @@ class Pages(TestCase):
         text = self.check_html(page_of([step("ladder3", 333), step("vendor", 400)]))
         self.has(text, "<td>vendor</td><td class=r>2500")
 
+    def test_4_bits_stand_beside_16_and_products_without_a_peer_are_named(self):
+        ours = moved("gemm_w4", "m1_n4096_k4096_int_g128_bf16", 1 << 23, (1 << 23) / 4000)
+        text = self.check_html(page_of([*machine(), ours]))
+        self.has(text, "What 4 bits save")
+        self.has(text, "4.00</td><td class=r>13.42</td><td class=r>16.78</td><td class=r>3.36×")
+        self.has(text, "rows of gemm by cuBLASLt", False)
+        other = moved("gemm_w4", "m1_n96_k64_mx_bf16", 4096, 1)
+        text = self.check_html(page_of([*machine(), other, moved("gemm", "m2_n4096_k4096_bf16", 1 << 25, 2500)]))
+        self.has(text, "What 4 bits save", False)
+        self.has(text, "rows of gemm by cuBLASLt (<code>m2_n4096_k4096_bf16</code>)")
+
     def test_keys_of_8_bits_are_not_taken_for_those_of_16(self):
         fp8 = moved("attn_paged", "decode_h32_8_b64_kv4096_fp8", 1 << 29, 2900)
         plain, both = targets_of(machine()), targets_of([*machine(), fp8])
