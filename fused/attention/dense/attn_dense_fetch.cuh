@@ -33,8 +33,11 @@ struct attn_dense_plan {
 	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
 };
 
-/* Returns the number of this CTA's nth row tile, which may be past the last row tile. */
-template <int ctas> ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth)
+/*
+ * Returns the number of this CTA's nth row tile, which may be past the last row tile. `ctas` CTAs in a row,
+ * those of a cluster or of the slices of a row tile, take the same number.
+ */
+ATTN_DEV int attn_dense_take(const struct attn_dense_plan &plan, int nth, int ctas)
 {
 	const int cta = blockIdx.x / ctas, all = gridDim.x / ctas;
 	int i = nth * all + (nth & 1 ? all - 1 - cta : cta);
@@ -279,10 +282,11 @@ struct attn_dense_order {
 	int32_t drawn, found;		/* row tiles drawn; those of them that have keys */
 };
 
-template <class F>
-ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, struct attn_dense_order *o)
+template <class F, class V>
+ATTN_DEV void attn_dense_draw(const struct attn_dense_plan &plan, const typename V::call &a,
+			      struct attn_dense_order *o)
 {
-	o->next = attn_dense_take<F::ctas>(plan, o->drawn++);
+	o->next = attn_dense_take(plan, o->drawn++, F::ctas * V::slices(a));
 }
 
 /*
@@ -301,7 +305,7 @@ ATTN_DEV struct attn_dense_walk attn_dense_seek(const struct attn_dense_plan &pl
 			o->found++;
 			return w;
 		}
-		attn_dense_draw<F>(plan, o);
+		attn_dense_draw<F, V>(plan, a, o);
 	}
 }
 
@@ -324,13 +328,13 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	int tiles = 0;			/* key tiles of all earlier row tiles */
 
 	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
-	attn_dense_draw<F>(plan, &order);
+	attn_dense_draw<F, V>(plan, a, &order);
 	w = attn_dense_seek<F, V>(plan, a, s, &order);
 	if (early)
 		attn_dense_fetch_q<F>(maps, s, w, 0);
 	while (w.num_tiles > 0) {
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
-		attn_dense_draw<F>(plan, &order);
+		attn_dense_draw<F, V>(plan, a, &order);
 		for (int i = 0; i <= w.num_tiles; i++) {
 			if (i < w.num_tiles) {
 				V::template await_keys<F>(a, w, i, &made);

@@ -25,6 +25,7 @@
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
  *   makes_keys  whether other warps of the grid write K during the kernel; await_keys() then waits for a tile
  *               of it, and `made` is the state that the producer keeps for these waits
+ *   slices()    the number of CTAs that share the keys of a row tile; for fronts with contiguous keys
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile
  *   bend()      caps logits, and sets logits of keys that a row does not see to -inf

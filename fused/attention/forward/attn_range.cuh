@@ -139,6 +139,9 @@ struct attn_range {
 				    t->qo_len, t->kv_len, a.causal);
 	}
 
+	/* The number of CTAs that share the keys of a row tile, each of which takes a slice of them. */
+	ATTN_METHOD constexpr int slices(const call &) { return 1; }
+
 	template <class F, class W>
 	ATTN_METHOD void await_keys(const call &, const W &, int, struct made *) { }
 

@@ -77,7 +77,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 {
 	struct attn_place k = { 0, 1 }, v = { 0, 1 }, q = { 0, 1 };
 	const bool leader = threadIdx.x % 32 == 0;
-	int next = attn_dense_take<1>(plan, 0), nth = 0;
+	int next = attn_dense_take(plan, 0, 1), nth = 0;
 
 	for (int taken = 1;; taken++) {
 		int slot = nth % ATTN_NUM_TILES;
@@ -87,7 +87,7 @@ ATTN_DEV void attn_fp8_produce(const struct attn_dense_plan &plan, const struct 
 
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		if (w.num_tiles != -1)
-			next = attn_dense_take<1>(plan, taken);
+			next = attn_dense_take(plan, taken, 1);
 		if (w.num_tiles == 0)
 			continue;
 		o.q_block = attn_fp8_first_block(plan.qo_indptr[w.request], w.request);

@@ -3,7 +3,13 @@
  * attn_variant - attn_dense with the hooks of a text compiled into its kernel
  *
  * The kernel is attn_variant_kernel.cuh. This file chooses the instance and lays out the call as
- * attn_dense.cu does; the forms are those of attn_dense for causal calls. Optimisation history: ../NOTES.md.
+ * attn_dense.cu does; the forms are those of attn_dense for causal calls.
+ *
+ * Slices: if a call has at most half as many row tiles as SMs, and many keys, the keys of each row tile are
+ * cut into slices of equally many key tiles. A CTA attends to one slice and writes the states of its rows, in
+ * fp32, to the workspace; a second kernel merges them (attn_variant_merge.cuh).
+ *
+ * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/variant/attn_variant.h"
 
@@ -15,8 +21,11 @@
 #include "fused/attention/variant/text/attn_variant_list.h"
 #include "fused/attention/variant/text/attn_variant_load.h"
 
-/* Returns the kernel of a built-in variant. */
-static const void *built_in(const struct cairn_attn_variant_args *a)
+/* Key tiles of a slice, at least: a slice saves the time of the other ones, but costs a merge. */
+#define LEAST_TILES	4
+
+/* Returns the kernels of a built-in variant. */
+static struct attn_variant_kernels built_in(const struct cairn_attn_variant_args *a)
 {
 	switch (a->variant) {
 	case CAIRN_VARIANT_ROPE:
@@ -44,9 +53,10 @@ static struct form form_of(int32_t head_dim)
 	typedef attn_variant_form<64, false> small;
 	typedef attn_variant_form<128, false> large;
 
-	/* forms that rotate differ in registers only */
+	/* forms for rotations and for slices differ in registers only */
 	static_assert(attn_variant_form<64, true>::smem_bytes == small::smem_bytes &&
-		      attn_variant_form<128, true>::smem_bytes == large::smem_bytes, "forms");
+		      attn_variant_form<128, true>::smem_bytes == large::smem_bytes &&
+		      attn_variant_form<128, false, true>::smem_bytes == large::smem_bytes, "forms");
 	if (head_dim == 64)
 		return { small::rows, small::keys, small::threads, small::smem_bytes };
 	return { large::rows, large::keys, large::threads, large::smem_bytes };
@@ -72,35 +82,90 @@ static struct attn_variant_call call_of(const struct cairn_attn_variant_args *a)
 	return call;
 }
 
+/* How a call is divided: the form, row tiles, and slices of the keys of each row tile. */
+struct division {
+	struct form form;
+	int num_sms, items, slices;
+};
+
+/*
+ * Divides a call, and sets the plan except the index arrays and the counter. There are slices if they occupy
+ * more SMs and have at least LEAST_TILES key tiles each, in a row tile with the most keys. Only bounds decide
+ * this, which the host knows.
+ */
+static int divide(const struct cairn_attn_variant_args *a, struct attn_dense_plan *plan, struct division *d)
+{
+	struct attn_dense_sizes sizes;
+	int slices;
+
+	d->form = form_of(a->head_dim);
+	d->num_sms = cairn_sms_of(a->sms);
+	if (d->num_sms < 0)
+		return d->num_sms;
+	sizes = { "attn_variant", a->batch, a->max_qo_len, a->max_kv_len, a->num_qo_heads, a->num_kv_heads,
+		  d->form.rows, d->num_sms, a->head_dim * 4, a->causal };
+	d->items = attn_dense_lay_out_tiles(&sizes, plan);
+	if (d->items < 0)
+		return d->items;
+	slices = a->max_kv_len / (d->form.keys * LEAST_TILES);
+	if (d->items && slices > d->num_sms / d->items)
+		slices = d->num_sms / d->items;
+	d->slices = d->items && slices > 1 ? slices : 1;
+	return 0;
+}
+
+/* Returns a bound of the rows of out and lse that a call writes. */
+static int64_t state_rows(const struct cairn_attn_variant_args *a)
+{
+	int64_t rows = (int64_t)a->batch * a->max_qo_len;
+
+	return (rows < a->nnz_qo ? rows : a->nnz_qo) * a->num_qo_heads;
+}
+
 /*
  * Offsets in the workspace: the counter is first; with a hook key(), states of pieces and rotated keys
- * follow.
+ * follow; with slices, O and the sums of their rows.
  */
 struct places {
-	size_t states, turned, bytes;
+	size_t states, turned, o, sums, bytes;
 	int turns;			/* there is a hook key() */
 };
 
-static struct places places_of(const struct cairn_attn_variant_args *a)
+/* Hands out the next bytes of the workspace, in multiples of 256. */
+static size_t take(struct places *p, int64_t bytes)
 {
-	size_t states = (size_t)a->num_kv_heads * (size_t)attn_variant_pieces(a->nnz_kv, a->batch) * 4;
-	size_t turned = (size_t)a->num_kv_heads * (size_t)a->nnz_kv * (size_t)a->head_dim * 2;
-	struct places p = { ATTN_DENSE_COUNTER_BYTES, 0, ATTN_DENSE_COUNTER_BYTES,
-			    attn_variant_turns_keys(a->variant) };
+	size_t at = p->bytes;
 
+	p->bytes += ((size_t)bytes + 255) / 256 * 256;
+	return at;
+}
+
+static struct places places_of(const struct cairn_attn_variant_args *a, const struct division *d)
+{
+	const int64_t rows = d->slices > 1 ? d->slices * state_rows(a) : 0;
+	struct places p = {};
+
+	take(&p, ATTN_DENSE_COUNTER_BYTES);
+	p.turns = attn_variant_turns_keys(a->variant);
 	if (p.turns) {
-		p.turned = p.states + (states + 255) / 256 * 256;
-		p.bytes = p.turned + turned;
+		p.states = take(&p, a->num_kv_heads * attn_variant_pieces(a->nnz_kv, a->batch) * 4);
+		p.turned = take(&p, (int64_t)a->num_kv_heads * a->nnz_kv * a->head_dim * 2);
 	}
+	p.o = take(&p, rows * a->head_dim * 4);
+	p.sums = take(&p, rows * 8);
 	return p;
 }
 
 int cairn_attn_variant_workspace(const struct cairn_attn_variant_args *args, size_t *bytes)
 {
+	struct attn_dense_plan plan;
+	struct division d;
+
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_variant_workspace: null pointer");
 	CAIRN_TRY(cairn_attn_variant_check_shape(args));
-	*bytes = places_of(args).bytes;
+	CAIRN_TRY(divide(args, &plan, &d));
+	*bytes = places_of(args, &d).bytes;
 	return 0;
 }
 
@@ -109,10 +174,10 @@ int cairn_attn_variant_workspace(const struct cairn_attn_variant_args *args, siz
  * states of pieces.
  */
 static int turn_keys(const struct cairn_attn_variant_args *a, const struct cairn_attn_dense_args *dense,
-		     int keys, struct attn_variant_call *call, CUtensorMap *map, cudaStream_t stream)
+		     const struct places *p, int keys, struct attn_variant_call *call, CUtensorMap *map,
+		     cudaStream_t stream)
 {
 	int64_t rows = a->nnz_kv ? a->nnz_kv : 1;
-	struct places p = places_of(a);
 	char *workspace = (char *)a->workspace;
 
 	call->k = a->k;
@@ -120,12 +185,64 @@ static int turn_keys(const struct cairn_attn_variant_args *a, const struct cairn
 	call->k_head_stride = cairn_attn_dense_k_head_stride(dense);
 	call->nnz_kv = a->nnz_kv;
 	call->pieces = (int32_t)attn_variant_pieces(a->nnz_kv, a->batch);
-	call->states = (uint32_t *)(workspace + p.states);
-	call->turned = workspace + p.turned;
+	call->states = (uint32_t *)(workspace + p->states);
+	call->turned = workspace + p->turned;
 	CAIRN_TRY(attn_dense_map_kv(map, dense, call->turned, a->head_dim, a->head_dim, rows * a->head_dim,
 				    keys));
-	CAIRN_CUDA(cudaMemsetAsync(workspace, 0, p.turned, stream));
+	CAIRN_CUDA(cudaMemsetAsync(workspace, 0, p->turned, stream));
 	return 0;
+}
+
+/* Sets the members of the call that concern slices. */
+static void set_slices(const struct cairn_attn_variant_args *a, const struct division *d,
+		       const struct places *p, struct attn_variant_call *call)
+{
+	const int64_t rows = (int64_t)a->max_qo_len << call->shift;
+	char *workspace = (char *)a->workspace;
+
+	call->slices = d->slices;
+	call->tile_rows = rows < d->form.rows ? (int32_t)rows : d->form.rows;
+	call->state_rows = state_rows(a);
+	call->state_o = (float *)(workspace + p->o);
+	call->state_sums = (float2 *)(workspace + p->sums);
+}
+
+/* Launches the kernel that merges the states of slices. */
+static int merge(const struct cairn_attn_variant_args *a, const struct division *d, const void *kernel,
+		 struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
+{
+	const int warps = ATTN_MERGERS / 32, ctas = d->items * ((call->tile_rows + warps - 1) / warps);
+	/* with sms, CTAs may not run beside each other on more SMs than the call may use */
+	const int most = a->sms ? d->num_sms : d->num_sms * 8;
+	void *params[] = { call, plan };
+	struct cairn_launch l = {};
+
+	l.grid[0] = (unsigned int)(ctas < most ? ctas : most);
+	l.block[0] = ATTN_MERGERS;
+	l.pdl = !a->sms;
+	l.stream = stream;
+	return cairn_launch(kernel, &l, params);
+}
+
+static int kernels_of(const struct cairn_attn_variant_args *a, struct attn_variant_kernels *kernels)
+{
+	if (a->variant >= ATTN_VARIANT_FIRST_TEXT)
+		return attn_variant_load(a->variant, a->dtype, a->head_dim, kernels);
+	*kernels = built_in(a);
+	return 0;
+}
+
+/* Makes the tensor maps; with a hook key(), that of K is the one of turn_keys(). */
+static int make_maps(const struct cairn_attn_dense_args *dense, const struct form *f, int shift, int turns,
+		     struct attn_dense_maps *maps)
+{
+	CAIRN_TRY(attn_dense_map_q(&maps->q, dense, f->rows, shift));
+	if (!turns)
+		CAIRN_TRY(attn_dense_map_kv(&maps->k, dense, dense->k, dense->qk_dim,
+					    cairn_attn_dense_k_stride(dense),
+					    cairn_attn_dense_k_head_stride(dense), f->keys));
+	return attn_dense_map_kv(&maps->v, dense, dense->v, dense->v_dim, cairn_attn_dense_v_stride(dense),
+				 cairn_attn_dense_v_head_stride(dense), f->keys);
 }
 
 int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
@@ -133,55 +250,42 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	struct cairn_attn_dense_args dense;
 	struct attn_dense_maps maps = {};
 	struct attn_dense_plan plan = {};
+	struct attn_variant_kernels kernels;
 	struct attn_variant_call call;
-	struct attn_dense_sizes sizes;
 	struct cairn_launch l = {};
-	const void *kernel;
-	struct form f;
+	struct division d;
+	struct places p;
 	void *params[] = { &call, &plan, &maps };
-	int num_sms, items, turns;
 
 	CAIRN_TRY(cairn_attn_variant_check(args));
 	CAIRN_TRY(attn_dense_check_counter(args->workspace, args->workspace_bytes, "attn_variant"));
-	if (args->workspace_bytes < places_of(args).bytes)
-		return cairn_error(EINVAL, "attn_variant: workspace_bytes: at least %zu, for rotated keys",
-				   places_of(args).bytes);
-	if (!args->batch || !args->nnz_qo || !args->max_qo_len)
+	CAIRN_TRY(divide(args, &plan, &d));
+	p = places_of(args, &d);
+	if (args->workspace_bytes < p.bytes)
+		return cairn_error(EINVAL, "attn_variant: workspace_bytes: at least %zu, for rotated keys "
+				   "and slices of keys", p.bytes);
+	if (!d.items || !args->nnz_qo)
 		return 0;
-	num_sms = cairn_sms_of(args->sms);
-	if (num_sms < 0)
-		return num_sms;
-	if (args->variant < ATTN_VARIANT_FIRST_TEXT)
-		kernel = built_in(args);
-	else
-		CAIRN_TRY(attn_variant_load(args->variant, args->dtype, args->head_dim, &kernel));
+	CAIRN_TRY(kernels_of(args, &kernels));
 	dense = attn_variant_as_dense(args);
 	call = call_of(args);
-	f = form_of(args->head_dim);
+	set_slices(args, &d, &p, &call);
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
-	sizes = { "attn_variant", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
-		  args->num_kv_heads, f.rows, num_sms, args->head_dim * 4, args->causal };
-	items = attn_dense_lay_out_tiles(&sizes, &plan);
-	if (items < 0)
-		return items;
-	CAIRN_TRY(attn_dense_map_q(&maps.q, &dense, f.rows, call.shift));
-	turns = places_of(args).turns;
-	if (turns)
-		CAIRN_TRY(turn_keys(args, &dense, f.keys, &call, &maps.k, (cudaStream_t)stream));
-	else
-		CAIRN_TRY(attn_dense_map_kv(&maps.k, &dense, dense.k, dense.qk_dim,
-					    cairn_attn_dense_k_stride(&dense),
-					    cairn_attn_dense_k_head_stride(&dense), f.keys));
-	CAIRN_TRY(attn_dense_map_kv(&maps.v, &dense, dense.v, dense.v_dim, cairn_attn_dense_v_stride(&dense),
-				    cairn_attn_dense_v_head_stride(&dense), f.keys));
-	l.block[0] = (unsigned int)f.threads;
-	l.smem = f.smem;
+	CAIRN_TRY(make_maps(&dense, &d.form, call.shift, p.turns, &maps));
+	if (p.turns)
+		CAIRN_TRY(turn_keys(args, &dense, &p, d.form.keys, &call, &maps.k, (cudaStream_t)stream));
+	l.block[0] = (unsigned int)d.form.threads;
+	l.smem = d.form.smem;
 	l.stream = stream;
-	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, items, num_sms, args->workspace, args->sms, turns));
-	if (turns) {
+	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, d.items * d.slices, d.num_sms, args->workspace,
+					 args->sms, p.turns));
+	if (p.turns) {
 		l.pdl = 0;		/* a memset comes before the kernel */
-		l.grid[0] = (unsigned int)num_sms;	/* CTAs without a row tile rotate keys */
+		l.grid[0] = (unsigned int)d.num_sms;	/* CTAs without a row tile rotate keys */
 	}
-	return cairn_launch(kernel, &l, params);
+	if (d.slices == 1)
+		return cairn_launch(kernels.whole, &l, params);
+	CAIRN_TRY(cairn_launch(kernels.slice, &l, params));
+	return merge(args, &d, kernels.merge, &call, &plan, stream);
 }

@@ -45,7 +45,9 @@
  *   q, k, v                                                     in, as in attn_dense.h
  *   t                 f32    4 arrays                           in, each optional, 4-byte aligned
  *   qo_indptr, kv_indptr                                        in, as in attn_dense.h
- *   workspace                [workspace_bytes]                  256-byte aligned; with key(), as large as K
+ *   workspace                [workspace_bytes]                  256-byte aligned; with key(), as large as K;
+ *                                                               with few rows, it also holds results of
+ *                                                               slices of the keys, in fp32
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads.
  *              batch 0 and nnz_qo 0 are legal and do nothing.
@@ -54,7 +56,8 @@
  * Tolerance:   attn_variant_ref.c. The reference evaluates a hook on both sides of a logit to find how much
  *              the hook amplifies its error.
  * Rows without a key: out is output(0), and lse the sink or -infinity.
- * Determinism: bitwise repeatable for equal arguments; a row depends on its own request only.
+ * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
+ *              the grouping of its sums may depend on batch, max_qo_len, max_kv_len and sms.
  * Unused memory: as in attn_dense.h, where range() takes the place of the window. Keys that keep() hides must
  *              be numbers.
  * Errors:      -EINVAL, -EOPNOTSUPP (dims, dtype; a variant that this table does not have, or that was not

@@ -6,6 +6,7 @@
 #include "fused/attention/forward/attn_range.cuh"
 
 #define ATTN_PIECE	32		/* keys that a warp rotates at a time */
+#define ATTN_MERGERS	128		/* threads of a CTA that merges the states of slices */
 
 struct attn_variant_call : attn_call {
 	float p[8];
@@ -18,6 +19,15 @@ struct attn_variant_call : attn_call {
 	uint32_t *states;		/* [KV head][pieces] */
 	int64_t k_stride, k_head_stride;
 	int32_t nnz_kv, pieces;
+	/*
+	 * with slices: the number of slices of a row tile's keys, and the workspace's states of rows: O, and
+	 * its maximum and sum
+	 */
+	int32_t slices;
+	int32_t tile_rows;		/* rows of a row tile, at most */
+	int64_t state_rows;		/* rows and heads of all requests, at most */
+	float *state_o;			/* [slice][state_rows][dim] */
+	float2 *state_sums;		/* [slice][state_rows] */
 };
 
 /*
@@ -28,11 +38,13 @@ static inline int64_t attn_variant_pieces(int64_t nnz_kv, int64_t batch)
 	return nnz_kv / ATTN_PIECE + batch + 1;
 }
 
-/* The form for a head dimension; with rotations, producer threads need more registers. */
-template <int head_dim, bool rotates> struct attn_variant_form;
+/* The form for a head dimension; with rotations or slices, producer threads need more registers. */
+template <int head_dim, bool rotates, bool sliced = false>
+struct attn_variant_form : attn_variant_form<head_dim, rotates> { };
 template <> struct attn_variant_form<64, false> : attn_form<64, 64, 96, 3, 4, 2, 152, 56> { };
 template <> struct attn_variant_form<64, true> : attn_form<64, 64, 96, 3, 4, 2, 136, 104> { };
 template <> struct attn_variant_form<128, false> : attn_form<128, 128, 128, 2, 2, 2, 232, 40> { };
+template <> struct attn_variant_form<128, false, true> : attn_form<128, 128, 128, 2, 2, 2, 224, 56> { };
 template <> struct attn_variant_form<128, true> : attn_form<128, 128, 128, 2, 2, 2, 200, 104> { };
 
 #endif

@@ -18,7 +18,7 @@ namespace ATTN_TEXT {
 #define JOIN_(a, b)	a##b
 #define JOIN(a, b)	JOIN_(a, b)
 
-template <int dtype, int head_dim>
+template <int dtype, int head_dim, bool sliced>
 static __global__ __launch_bounds__((head_dim == 64 ? 4 : 3) * 128, 1) void
 attn_variant_kernel(const __grid_constant__ struct attn_variant_call a,
 		    const __grid_constant__ struct attn_dense_plan plan,
@@ -26,15 +26,30 @@ attn_variant_kernel(const __grid_constant__ struct attn_variant_call a,
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
 
-	attn_variant_run<dtype, head_dim, struct attn_variant_hooks_here>(a, plan, maps, s_all);
+	attn_variant_run<dtype, head_dim, struct attn_variant_hooks_here, sliced>(a, plan, maps, s_all);
 }
 
-/* Returns the kernel of this text for a dtype and head dimension. */
-const void *JOIN(attn_variant_, ATTN_TEXT)(int32_t dtype, int32_t head_dim)
+template <int dtype, int head_dim>
+static __global__ __launch_bounds__(ATTN_MERGERS) void
+attn_variant_merge_kernel(const __grid_constant__ struct attn_variant_call a,
+			  const __grid_constant__ struct attn_dense_plan plan)
+{
+	__shared__ struct attn_row_tile tiles[ATTN_MERGERS / 32];
+
+	attn_variant_merge<dtype, head_dim, struct attn_variant_hooks_here>(a, plan, tiles);
+}
+
+template <int dtype, int head_dim> static struct attn_variant_kernels kernels_of(void)
+{
+	return { (const void *)attn_variant_kernel<dtype, head_dim, false>,
+		 (const void *)attn_variant_kernel<dtype, head_dim, true>,
+		 (const void *)attn_variant_merge_kernel<dtype, head_dim> };
+}
+
+/* Returns the kernels of this text for a dtype and head dimension. */
+struct attn_variant_kernels JOIN(attn_variant_, ATTN_TEXT)(int32_t dtype, int32_t head_dim)
 {
 	if (head_dim == 64)
-		return dtype == CAIRN_F16 ? (const void *)attn_variant_kernel<CAIRN_F16, 64> :
-					    (const void *)attn_variant_kernel<CAIRN_BF16, 64>;
-	return dtype == CAIRN_F16 ? (const void *)attn_variant_kernel<CAIRN_F16, 128> :
-				    (const void *)attn_variant_kernel<CAIRN_BF16, 128>;
+		return dtype == CAIRN_F16 ? kernels_of<CAIRN_F16, 64>() : kernels_of<CAIRN_BF16, 64>();
+	return dtype == CAIRN_F16 ? kernels_of<CAIRN_F16, 128>() : kernels_of<CAIRN_BF16, 128>();
 }

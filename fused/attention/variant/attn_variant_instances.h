@@ -5,12 +5,14 @@
 
 #include <stdint.h>
 
-/* Each returns the kernel of a text for a dtype and head dimension. */
-const void *attn_variant_plain(int32_t dtype, int32_t head_dim);
-const void *attn_variant_rope(int32_t dtype, int32_t head_dim);
-const void *attn_variant_alibi(int32_t dtype, int32_t head_dim);
-const void *attn_variant_softcap(int32_t dtype, int32_t head_dim);
-const void *attn_variant_sigmoid(int32_t dtype, int32_t head_dim);
-const void *attn_variant_bits(int32_t dtype, int32_t head_dim);
+#include "fused/attention/variant/text/attn_variant_kernels.h"
+
+/* Each returns the kernels of a text for a dtype and head dimension. */
+struct attn_variant_kernels attn_variant_plain(int32_t dtype, int32_t head_dim);
+struct attn_variant_kernels attn_variant_rope(int32_t dtype, int32_t head_dim);
+struct attn_variant_kernels attn_variant_alibi(int32_t dtype, int32_t head_dim);
+struct attn_variant_kernels attn_variant_softcap(int32_t dtype, int32_t head_dim);
+struct attn_variant_kernels attn_variant_sigmoid(int32_t dtype, int32_t head_dim);
+struct attn_variant_kernels attn_variant_bits(int32_t dtype, int32_t head_dim);
 
 #endif

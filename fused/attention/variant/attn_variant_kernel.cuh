@@ -4,11 +4,15 @@
  *
  * This is the kernel of attn_dense with the front of attn_variant_view.cuh. If the text rotates, the three
  * warps beside the producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
+ *
+ * If there are few row tiles, the kernel's other form runs: each CTA attends to a slice of the keys of one
+ * row tile, and a second kernel (attn_variant_merge.cuh) merges their results.
  */
 #ifndef CAIRN_ATTN_VARIANT_KERNEL_CUH
 #define CAIRN_ATTN_VARIANT_KERNEL_CUH
 
 #include "fused/attention/variant/attn_variant_keys.cuh"
+#include "fused/attention/variant/attn_variant_merge.cuh"
 
 /* Writes the results of requests without keys; called by warp `first` of `step` warps. */
 template <int dtype, class H>
@@ -51,16 +55,17 @@ template <class F> ATTN_DEV int attn_await_q(const struct attn_smem<struct attn_
  * Makes a CTA without a row tile help to rotate the keys of another CTA's row tile. The producer calls this;
  * it describes those keys in *t, which has none before.
  */
-template <class F, class H>
+template <class F, class V>
 ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
 			       struct attn_row_tile *t)
 {
-	const int items = plan.batch * plan.units * plan.row_tiles, shares = gridDim.x / items + 1;
+	const int items = plan.batch * plan.units * plan.row_tiles * V::slices(a);
+	const int shares = gridDim.x / items + 1;
 	int skip;
 
 	if ((int)blockIdx.x < items)
 		return;
-	attn_dense_find<F, struct attn_variant_view<H>>(plan, a, blockIdx.x % items, t);
+	attn_dense_find<F, V>(plan, a, blockIdx.x % items / V::slices(a), t);
 	skip = t->num_tiles * (int)(blockIdx.x / items) / shares;
 	__syncwarp();
 	if (threadIdx.x % 32 == 0) {
@@ -73,7 +78,7 @@ ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct a
  * The program of the rotating warps (1 to 3 of their warpgroup), which follow the producer through its row
  * tiles.
  */
-template <int dtype, class F, class H, bool interleaved>
+template <int dtype, class F, class H, bool sliced, bool interleaved>
 ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 			      const struct attn_smem<struct attn_row_tile> &s)
 {
@@ -88,19 +93,33 @@ ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 		if (num_tiles < 0 && nth == 0)
 			t = &s.tiles[1];	/* attn_join_others() */
 		if (H::has_key && t->num_tiles > 0)
-			attn_turn_keys<dtype, F, H, interleaved>(a, *t, thread / 32);
+			attn_turn_keys<dtype, F, H, sliced, interleaved>(a, *t, thread / 32);
 		if (num_tiles < 0)
 			return;
 	}
 }
 
-template <int dtype, int head_dim, class H>
+/*
+ * Makes the consumers rotate keys before they attend. A CTA with a slice has one row tile, so the consumers
+ * would only wait for these keys.
+ */
+template <int dtype, class F, class H, bool interleaved>
+ATTN_DEV void attn_rotate_slice(const struct attn_variant_call &a,
+				const struct attn_smem<struct attn_row_tile> &s)
+{
+	const struct attn_row_tile *t = &s.tiles[attn_await_q<F>(s, 0) < 0];	/* 1: attn_join_others() */
+
+	if (t->num_tiles > 0)
+		attn_turn_keys<dtype, F, H, true, interleaved>(a, *t, 3 + (int)threadIdx.x / 32);
+}
+
+template <int dtype, int head_dim, class H, bool sliced>
 ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
 			       const struct attn_dense_maps &maps, uint8_t *s_all)
 {
 	constexpr bool rotates = H::has_query || H::has_key;
-	typedef struct attn_variant_form<head_dim, rotates> F;
-	typedef struct attn_variant_view<H> V;
+	typedef struct attn_variant_form<head_dim, rotates, sliced> F;
+	typedef struct attn_variant_view<H, sliced> V;
 	struct attn_smem<struct attn_row_tile> s = attn_lay_out<F, struct attn_row_tile>(s_all);
 	const int beside = (int)threadIdx.x - F::groups * 128 - 32;	/* from 0: after the producer */
 
@@ -116,19 +135,23 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 		ptx_setmaxnreg_dec<F::producer_regs>();
 		if (beside < 0) {
 			if (H::has_key)
-				attn_join_others<F, H>(a, plan, &s.tiles[1]);
+				attn_join_others<F, V>(a, plan, &s.tiles[1]);
 			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F>(s) : s);
 		} else {
 			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,
 							   gridDim.x * 3);
 			if (rotates && a.interleaved)
-				attn_rotate_all<dtype, F, H, true>(a, s);
+				attn_rotate_all<dtype, F, H, sliced, true>(a, s);
 			else if (rotates)
-				attn_rotate_all<dtype, F, H, false>(a, s);
+				attn_rotate_all<dtype, F, H, sliced, false>(a, s);
 		}
 		ptx_griddepcontrol_launch_dependents();
 	} else {
 		ptx_setmaxnreg_inc<F::regs>();
+		if (sliced && H::has_key && a.interleaved)
+			attn_rotate_slice<dtype, F, H, true>(a, s);
+		else if (sliced && H::has_key)
+			attn_rotate_slice<dtype, F, H, false>(a, s);
 		attn_consume<dtype, F, V>(a, s);
 	}
 }

@@ -138,14 +138,23 @@ ATTN_DEV int attn_pick_free(const uint32_t *states, struct attn_free *f, uint32_
 }
 
 /*
- * Rotates those keys of a row tile that no warp has claimed; called by each of three warps. The six warps of
- * two neighbouring row tiles prefer different pieces. The next claim is in flight while a piece is rotated.
+ * Returns the pieces that a warp prefers, as bits of struct attn_free. The six warps of two neighbouring row
+ * tiles prefer different pieces. With slices, warps from 3 on are those of the consumers.
  */
-template <int dtype, class F, class H, bool interleaved>
+template <class F, bool sliced> ATTN_DEV uint32_t attn_preferred(const struct attn_row_tile &t, int warp)
+{
+	return sliced ? 0x10001u << warp : 0x41041041u << (warp + t.row0 / F::rows % 2 * 3);
+}
+
+/*
+ * Rotates those keys of a row tile that no warp has claimed; called by each of three warps or, with slices,
+ * of all warps but the producer. The next claim is in flight while a piece is rotated.
+ */
+template <int dtype, class F, class H, bool sliced, bool interleaved>
 ATTN_DEV void attn_turn_keys(const struct attn_variant_call &a, const struct attn_row_tile &t, int warp)
 {
 	const struct attn_keys k = attn_keys_of_tile(a, t, F::qk);
-	const uint32_t preferred = 0x41041041u << (warp + t.row0 / F::rows % 2 * 3);
+	const uint32_t preferred = attn_preferred<F, sliced>(t, warp);
 	const bool leader = threadIdx.x % 32 == 0;
 	struct attn_free f = { t.begin / ATTN_PIECE };
 	int piece = -1, wanted;

@@ -14,6 +14,7 @@
 #include "primitives/base/row_factor.h"
 
 #define TILE	128	/* keys of a tile */
+#define SLICE	512	/* keys of a slice */
 
 /* D(name, description) */
 #define DEFECTS(D) \
@@ -55,7 +56,12 @@
 	D(rope_of_8192, "keys past the 8192nd are not rotated") \
 	D(range_of_1024, "a window of more than 1024 keys lacks its oldest one") \
 	D(bits_of_64_words, "lines of bits have at most 64 words") \
-	D(p_of_float_16, "p[0] is rounded to 8 bits")
+	D(p_of_float_16, "p[0] is rounded to 8 bits") \
+	D(slice_missing, "with more than 1024 keys, those past the last whole slice of 512 are left out") \
+	D(slices_equal, "slices of 512 keys have equal weights") \
+	D(slices_of_sigmoid, "the weights of sigmoid are divided by the number of slices of 512 keys") \
+	D(slice_lse, "lse is that of the first 512 keys") \
+	D(rope_by_slice, "keys are rotated by their place in a slice of 512")
 
 #define NAME(name, what)	VARIANT_##name,
 enum variant_defect { DEFECTS(NAME) };
@@ -106,6 +112,8 @@ static int sees(const struct cairn_attn_variant_args *a, const struct row *r, in
 	uint32_t word;
 
 	words = words < most ? words : most;
+	if (x == VARIANT_slice_missing && r->kv_len > 1024 && j >= r->kv_len / SLICE * SLICE)
+		return 0;
 	if (a->variant != CAIRN_VARIANT_BITS || x == VARIANT_bits_ignored)
 		return causal && j >= r->first;
 	memcpy(&word, a->t[0] + (int64_t)line * words + j / 32, sizeof(word));
@@ -173,7 +181,8 @@ static void load_key(const struct cairn_attn_variant_args *a, const struct row *
 				  r->g * cairn_attn_dense_k_head_stride(&dense) + c);
 	tail |= x == VARIANT_rope_of_8192 && j >= 8192;
 	if (a->variant == CAIRN_VARIANT_ROPE && x != VARIANT_rope_query_only && !tail)
-		rotate(a, k, x == VARIANT_rope_key_by_ordinal ? (int)row : j, x);
+		rotate(a, k, x == VARIANT_rope_key_by_ordinal ? (int)row :
+		       x == VARIANT_rope_by_slice ? j % SLICE : j, x);
 }
 
 static void add_value(const struct cairn_attn_variant_args *a, const struct row *r, int j, double p,
@@ -222,11 +231,26 @@ static int first_of_tile(const struct cairn_attn_variant_args *a, const struct r
 	return row_of(a, r->b, row / 16 * 16 / group, r->h, x).first;
 }
 
+/* Subtracts from each logit the lse of its slice, relative to top. */
+static void level_slices(const struct row *r, double *s, double top)
+{
+	for (int first = 0; first < r->kv_len; first += SLICE) {
+		const int end = first + SLICE < r->kv_len ? first + SLICE : r->kv_len;
+		double l = 0;
+
+		for (int j = first; j < end; j++)
+			l += exp(s[j] - top);
+		for (int j = first; j < end && l > 0; j++)
+			s[j] -= log(l);
+	}
+}
+
 static void attend_row(const struct cairn_attn_variant_args *a, const struct row *r, double *s,
 		       enum variant_defect x)
 {
 	int64_t at = r->token * a->num_qo_heads + r->h;
-	double o[128] = { 0 }, top = all_logits(a, r, s, x), l = 0, own, sink = -INFINITY;
+	double o[128] = { 0 }, top = all_logits(a, r, s, x), l = 0, own, sink = -INFINITY,
+	       first = 0;
 	int weighs = a->variant == CAIRN_VARIANT_SIGMOID, empty = !(top > -INFINITY);
 
 	if (x == VARIANT_empty_tile_untouched && empty && r->kv_len)
@@ -237,12 +261,17 @@ static void attend_row(const struct cairn_attn_variant_args *a, const struct row
 		sink = -INFINITY;
 	if (sink > top && (x != VARIANT_sink_not_in_max || empty))
 		top = sink;
+	if (x == VARIANT_slices_equal && !weighs && top > -INFINITY)
+		level_slices(r, s, top);
 	for (int j = 0; j < r->kv_len; j++) {
 		double p = weighs ? (s[j] > -INFINITY ? s[j] : 0) : s[j] > -INFINITY ? exp(s[j] - top) : 0;
 
 		if (x == VARIANT_sigmoid_hidden_half && weighs && s[j] == -INFINITY)
 			p = 0.5;
+		if (x == VARIANT_slices_of_sigmoid && weighs)
+			p /= 1 + r->kv_len / SLICE;
 		l += p;
+		first += j < SLICE ? p : 0;
 		if (p != 0)
 			add_value(a, r, j, narrow(p, CAIRN_F32), o);
 	}
@@ -257,6 +286,8 @@ static void attend_row(const struct cairn_attn_variant_args *a, const struct row
 			    weighs && x != VARIANT_sigmoid_normalised ? o[c] : l > 0 ? o[c] / l : 0);
 	if (x == VARIANT_sink_not_in_lse)
 		l = own;
+	if (x == VARIANT_slice_lse)
+		l = first;
 	if (a->lse)
 		a->lse[at] = l > 0 ? (float)(top + log(l)) : -INFINITY;
 }

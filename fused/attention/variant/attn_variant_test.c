@@ -120,6 +120,27 @@ static const struct shape last[] = {
 	{ N("even_weights", PLAIN, 1, 70, 700, 1, 1, 128), .flags = LSE, .scale = 0.02f, .roundings = 4 },
 	{ N("sink_even_weights_f16", PLAIN, 1, 20, 700, 4, 2, 64), .flags = LSE | F16 | SINK, .scale = 0.03f,
 		.roundings = 4 },
+	/* few rows and many keys: slices of the keys, of which short requests have empty ones */
+	{ N("slices_plain", PLAIN, 5, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED | SINK,
+		.qo_lens = LENS(1, 3, 0, 2, 40), .kv_lens = LENS(2900, 40, 700, 0, 1030) },
+	{ N("slices_rope", ROPE, 4, 1, 1, 8, 2, 128), .flags = BOTH | PAGED_PADDED,
+		.qo_lens = LENS(1, 2, 3, 70), .kv_lens = LENS(3001, 0, 33, 1537) },
+	{ N("slices_rope_interleaved", ROPE, 2, 1, 1, 3, 1, 64), .flags = BOTH | F16 | INTERLEAVED,
+		.layout = ROW_GAPS, .qo_lens = LENS(5, 1), .kv_lens = LENS(4003, 97) },
+	{ N("slices_rope_sms_5", ROPE, 1, 2, 2600, 2, 2, 128), .flags = BOTH, .sms = 5 },
+	{ N("slices_sigmoid", SIGMOID, 3, 1, 1, 8, 2, 128), .flags = CAUSAL, .p0 = -4,
+		.qo_lens = LENS(1, 9, 2), .kv_lens = LENS(2300, 100, 1) },
+	{ N("slices_alibi", ALIBI, 1, 3, 3000, 6, 2, 64), .flags = BOTH | F16 },
+	{ N("slices_softcap", SOFTCAP, 2, 1, 2200, 8, 1, 128), .flags = BOTH, .p0 = 3 },
+	{ N("slices_bits", BITS, 1, 9, 1900, 4, 2, 64), .flags = LSE },
+	/* rows that see the keys of some slices only, or none */
+	{ N("slices_window_300", PLAIN, 1, 50, 2500, 4, 4, 128), .flags = BOTH, .p0 = 300 },
+	{ N("slices_rows_without_keys", PLAIN, 1, 1100, 900, 1, 1, 64), .flags = BOTH | F16 | SINK },
+	/* many slices, and one logit above all others in some */
+	{ N("slices_sink_huge", PLAIN, 1, 1, 16000, 4, 1, 64), .flags = BOTH | SINK | SINK_HUGE },
+	{ N("slices_large_logits", PLAIN, 1, 2, 9000, 4, 2, 128), .flags = BOTH, .scale = 30 },
+	{ N("slices_even_weights", PLAIN, 1, 2, 3000, 4, 2, 64), .flags = LSE, .scale = 0.02f,
+		.roundings = 4 },
 };
 
 #define NUM_NAMED	((int)ARRAY_SIZE(named))

@@ -63,6 +63,9 @@ static const struct shape shapes[] = {
 		.layout = HEADS_FIRST, .q_gap = 8 },
 	{ N("rows_past_keys_h4_4_d128_bf16", 2, 200, 90, 4, 4, 128), .flags = CAUSAL | LSE | INTERLEAVED },
 	{ N("decode_h32_8_d128_bf16", 5, 1, 700, 32, 8, 128), .flags = CAUSAL | LSE },
+	{ N("slices_h4_2_d128_bf16", 3, 1, 1, 4, 2, 128), .flags = CAUSAL | LSE,
+		.qo_lens = LENS(1, 2, 3), .kv_lens = LENS(2100, 0, 90) },
+	{ N("slices_h2_2_d64_f16", 1, 5, 1700, 2, 2, 64), .flags = LSE | F16 | INTERLEAVED },
 };
 #define NUM_SHAPES	((int)ARRAY_SIZE(shapes))
 

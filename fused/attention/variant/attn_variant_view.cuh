@@ -77,8 +77,53 @@ ATTN_DEV void attn_variant_keys(const struct attn_variant_call &a, const struct 
 	*hi = min(*hi, end);
 }
 
-/* The class V that attn_forward.cuh describes. */
-template <class H> struct attn_variant_view {
+/*
+ * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. A row tile
+ * whose rows see no key gets one key tile, so that its results are written.
+ */
+template <class F, class H>
+ATTN_DEV void attn_variant_tile_keys(const struct attn_variant_call &a, struct attn_row_tile *t, int *end)
+{
+	int unused;
+
+	attn_variant_keys<H>(a, *t, t->row0, &t->begin, &unused);
+	attn_variant_keys<H>(a, *t, t->row0 + F::rows - 1, &unused, end);
+	if (*end <= t->begin) {
+		t->begin = max(0, min(t->begin, t->kv_len - 1));
+		*end = min(t->begin + 1, t->kv_len);
+	}
+}
+
+/* Returns the number of this CTA's slice; read again at each call, as attn_thread(). */
+ATTN_DEV int attn_variant_slice(const struct attn_variant_call &a)
+{
+	int cta;
+
+	asm volatile("mov.u32 %0, %%ctaid.x;" : "=r"(cta));
+	return cta % a.slices;
+}
+
+/*
+ * Narrows the keys of a row tile to the slice of this CTA, which may be empty. The slices of a row tile have
+ * equally many key tiles, but the last one may have fewer. They depend on the row tile's own keys and on
+ * a.slices, so that a row's bits do not depend on other requests.
+ */
+template <class F>
+ATTN_DEV void attn_variant_cut(const struct attn_variant_call &a, struct attn_row_tile *t, int *end)
+{
+	const int all = attn_div_up(*end - t->begin, F::keys), tiles = attn_div_up(all, a.slices);
+	const int first = attn_variant_slice(a) * tiles;
+
+	if (first >= all) {
+		*end = t->begin;
+		return;
+	}
+	t->begin += first * F::keys;
+	*end = min(*end - t->begin, tiles * F::keys) + t->begin;
+}
+
+/* The class V that attn_forward.cuh describes. sliced: each CTA has a slice of the keys of one row tile. */
+template <class H, bool sliced> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
@@ -93,17 +138,13 @@ template <class H> struct attn_variant_view {
 			attn_await_pieces<F>(a, w, i, m);
 	}
 
-	/* A row tile whose rows see no key gets one key tile, so that the consumers write its results. */
+	ATTN_METHOD int slices(const call &a) { return sliced ? a.slices : 1; }
+
 	template <class F> ATTN_METHOD void keys_of(const call &a, tile *t, int *end)
 	{
-		int unused;
-
-		attn_variant_keys<H>(a, *t, t->row0, &t->begin, &unused);
-		attn_variant_keys<H>(a, *t, t->row0 + F::rows - 1, &unused, end);
-		if (*end <= t->begin) {
-			t->begin = max(0, min(t->begin, t->kv_len - 1));
-			*end = min(t->begin + 1, t->kv_len);
-		}
+		attn_variant_tile_keys<F, H>(a, t, end);
+		if (sliced)
+			attn_variant_cut<F>(a, t, end);
 	}
 
 	/*
@@ -266,12 +307,36 @@ template <class H> struct attn_variant_view {
 		return own / sum;
 	}
 
-	/* Writes a row's results, as attn_finish(). */
-	template <int dtype, class F>
-	ATTN_METHOD void finish(const call &a, const struct attn_smem<tile> &s, int nth, float (*o)[4],
-				const float m[2], const float l[2], int group)
+	/* Writes the states of a slice's rows. */
+	template <class F>
+	ATTN_METHOD void write_states(const call &a, const tile &t, float (*o)[4], const float m[2],
+				      const float l[2], int group)
 	{
-		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		const int thread = attn_thread(), lane = thread % 32;
+		const int first = t.row0 + group * 64 + thread / 32 * 16 + lane / 4;
+
+#pragma unroll
+		for (int half = 0; half < 2; half++) {
+			const int row = first + half * 8;
+			const int64_t at = attn_row_at(a, t, row) + attn_variant_slice(a) * a.state_rows;
+			const float sum = attn_quad_sum(l[half]);
+			float2 *to = (float2 *)(a.state_o + at * F::v) + lane % 4;
+
+			if (row >= t.qo_len << a.shift)
+				continue;
+#pragma unroll
+			for (int i = 0; i < F::v / 8; i++)
+				to[i * 4] = make_float2(o[i][2 * half], o[i][2 * half + 1]);
+			if (!H::has_weight && lane % 4 == 0)
+				a.state_sums[at] = make_float2(m[half], sum);
+		}
+	}
+
+	/* Writes the rows' results, as attn_finish(). */
+	template <int dtype, class F>
+	ATTN_METHOD void write_rows(const call &a, const tile &t, float (*o)[4], const float m[2],
+				    const float l[2], int group)
+	{
 		int thread = attn_thread(), warp = thread / 32, lane = thread % 32;
 
 #pragma unroll
@@ -304,6 +369,18 @@ template <class H> struct attn_variant_view {
 			if (a.lse && lane % 4 == 0 && own)
 				a.lse[at] = lse;
 		}
+	}
+
+	template <int dtype, class F>
+	ATTN_METHOD void finish(const call &a, const struct attn_smem<tile> &s, int nth, float (*o)[4],
+				const float m[2], const float l[2], int group)
+	{
+		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+
+		if (sliced)
+			write_states<F>(a, t, o, m, l, group);
+		else
+			write_rows<dtype, F>(a, t, o, m, l, group);
 	}
 };
 

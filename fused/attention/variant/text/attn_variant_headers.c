@@ -22,6 +22,7 @@
 /* H(symbol, path) */
 #define HEADERS(H) \
 	H(attn_variant_kernel_cuh, "fused/attention/variant/attn_variant_kernel.cuh") \
+	H(attn_variant_merge_cuh, "fused/attention/variant/attn_variant_merge.cuh") \
 	H(attn_variant_rotate_cuh, "fused/attention/variant/attn_variant_rotate.cuh") \
 	H(attn_variant_keys_cuh, "fused/attention/variant/attn_variant_keys.cuh") \
 	H(attn_variant_pieces_cuh, "fused/attention/variant/attn_variant_pieces.cuh") \

@@ -6,6 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "fused/attention/variant/text/attn_variant_kernels.h"
+
 #define ATTN_VARIANT_FIRST_TEXT	64	/* the number of the first text */
 #define ATTN_VARIANT_TEXTS	64	/* texts at a time */
 
@@ -24,7 +26,8 @@ struct attn_variant_text {
 	struct attn_variant_instance {
 		void *cubin;		/* came with the text, or NULL */
 		size_t cubin_bytes;
-		const void *kernel;	/* loaded at the first call */
+		struct attn_variant_kernels kernels;	/* loaded at the first call */
+		int ready;		/* they are loaded */
 		void *loaded;		/* the library that has it */
 	} instances[2][2];
 	void (*unload)(void *loaded);	/* set with the first `loaded` */

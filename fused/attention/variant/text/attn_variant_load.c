@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * attn_variant_load - loads the kernel of a text through the driver, whose functions it looks up at run time
+ * attn_variant_load - loads the kernels of a text through the driver, whose functions it looks up at run time
  *
  * A kernel of cuLibraryGetKernel() is valid in all contexts, and the runtime launches it as one of its own.
  */
@@ -37,11 +37,22 @@ static void unload(void *loaded)
 		((unload_fn *)fn)(loaded);
 }
 
+static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, struct attn_variant_kernels *kernels)
+{
+	CUresult res = get_kernel((CUkernel *)&kernels->whole, library, "attn_variant_kernel");
+
+	if (res == CUDA_SUCCESS)
+		res = get_kernel((CUkernel *)&kernels->slice, library, "attn_variant_slice_kernel");
+	if (res == CUDA_SUCCESS)
+		res = get_kernel((CUkernel *)&kernels->merge, library, "attn_variant_merge_kernel");
+	return res;
+}
+
 static int load(const void *cubin, struct attn_variant_text *t, struct attn_variant_instance *instance)
 {
 	void *load_data, *get_kernel;
+	struct attn_variant_kernels kernels;
 	CUlibrary library;
-	CUkernel kernel;
 	CUresult res;
 
 	CAIRN_TRY(find("cuLibraryLoadData", &load_data));
@@ -49,14 +60,15 @@ static int load(const void *cubin, struct attn_variant_text *t, struct attn_vari
 	res = ((load_fn *)load_data)(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
 	if (res != CUDA_SUCCESS)
 		return cairn_error(EIO, "attn_variant: %s: cuLibraryLoadData: %d", t->name, (int)res);
-	res = ((kernel_fn *)get_kernel)(&kernel, library, "attn_variant_kernel");
+	res = find_kernels(library, (kernel_fn *)get_kernel, &kernels);
 	if (res != CUDA_SUCCESS) {
 		unload(library);
 		return cairn_error(EIO, "attn_variant: %s: cuLibraryGetKernel: %d", t->name, (int)res);
 	}
 	t->unload = unload;
 	instance->loaded = library;
-	__atomic_store_n(&instance->kernel, (const void *)kernel, __ATOMIC_RELEASE);
+	instance->kernels = kernels;
+	__atomic_store_n(&instance->ready, 1, __ATOMIC_RELEASE);
 	return 0;
 }
 
@@ -74,19 +86,19 @@ static int compile_and_load(struct attn_variant_text *t, int32_t dtype, int32_t 
 	return ret;
 }
 
-int attn_variant_load(int32_t variant, int32_t dtype, int32_t head_dim, const void **kernel)
+int attn_variant_load(int32_t variant, int32_t dtype, int32_t head_dim, struct attn_variant_kernels *kernels)
 {
 	struct attn_variant_text *t = attn_variant_text(variant);
 	struct attn_variant_instance *instance = &t->instances[dtype == CAIRN_BF16][head_dim == 128];
 	int ret = 0;
 
-	*kernel = __atomic_load_n(&instance->kernel, __ATOMIC_ACQUIRE);
-	if (*kernel)
-		return 0;
-	pthread_mutex_lock(&lock);
-	if (!instance->kernel)
-		ret = compile_and_load(t, dtype, head_dim, instance);
-	*kernel = instance->kernel;
-	pthread_mutex_unlock(&lock);
+	if (!__atomic_load_n(&instance->ready, __ATOMIC_ACQUIRE)) {
+		pthread_mutex_lock(&lock);
+		if (!instance->ready)
+			ret = compile_and_load(t, dtype, head_dim, instance);
+		pthread_mutex_unlock(&lock);
+	}
+	if (!ret)
+		*kernels = instance->kernels;
 	return ret;
 }

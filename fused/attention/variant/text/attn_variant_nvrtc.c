@@ -60,7 +60,21 @@ static int open_nvrtc(struct nvrtc *n)
 	return 0;
 }
 
-/* Returns the source of an instance, which the caller frees, or NULL. */
+#define ARGS \
+	"(const __grid_constant__ struct attn_variant_call a,\n" \
+	"\tconst __grid_constant__ struct attn_dense_plan plan"
+
+/* A kernel that attends. The numbers are its threads, dtype and head dimension. */
+#define ATTENDS(name, sliced) \
+	"extern \"C\" __global__ __launch_bounds__(%d, 1) void " name "\n" \
+	ARGS ",\n" \
+	"\tconst __grid_constant__ struct attn_dense_maps maps)\n" \
+	"{\n" \
+	"\textern __shared__ __align__(1024) uint8_t s_all[];\n" \
+	"\tattn_variant_run<%d, %d, struct attn_user_hooks, " sliced ">(a, plan, maps, s_all);\n" \
+	"}\n"
+
+/* Returns the source of the kernels of an instance, which the caller frees, or NULL. */
 static char *make_source(const char *text, unsigned int hooks, int32_t dtype, int32_t head_dim)
 {
 	static const char form[] =
@@ -71,20 +85,22 @@ static char *make_source(const char *text, unsigned int hooks, int32_t dtype, in
 		"#define ATTN_TEXT attn_user\n"
 		"#define ATTN_HOOKS attn_user_hooks\n%s"
 		"#include \"fused/attention/variant/attn_variant_hooks.cuh\"\n"
-		"extern \"C\" __global__ __launch_bounds__(%d, 1) void\n"
-		"attn_variant_kernel(const __grid_constant__ struct attn_variant_call a,\n"
-		"\tconst __grid_constant__ struct attn_dense_plan plan,\n"
-		"\tconst __grid_constant__ struct attn_dense_maps maps)\n"
+		ATTENDS("attn_variant_kernel", "false")
+		ATTENDS("attn_variant_slice_kernel", "true")
+		"extern \"C\" __global__ __launch_bounds__(ATTN_MERGERS) void attn_variant_merge_kernel\n"
+		ARGS ")\n"
 		"{\n"
-		"\textern __shared__ __align__(1024) uint8_t s_all[];\n"
-		"\tattn_variant_run<%d, %d, struct attn_user_hooks>(a, plan, maps, s_all);\n"
+		"\t__shared__ struct attn_row_tile tiles[ATTN_MERGERS / 32];\n"
+		"\tattn_variant_merge<%d, %d, struct attn_user_hooks>(a, plan, tiles);\n"
 		"}\n";
 	size_t most = sizeof(form) + strlen(text) + 1024;
 	char defines[512], *source = malloc(most);
+	const int threads = head_dim == 64 ? 512 : 384;
 
 	attn_variant_define(hooks, defines);
 	if (source)
-		snprintf(source, most, form, text, defines, head_dim == 64 ? 512 : 384, dtype, head_dim);
+		snprintf(source, most, form, text, defines, threads, dtype, head_dim, threads, dtype,
+			 head_dim, dtype, head_dim);
 	return source;
 }
 

@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* attn_variant_kernels - the kernels of a text */
+#ifndef CAIRN_ATTN_VARIANT_KERNELS_H
+#define CAIRN_ATTN_VARIANT_KERNELS_H
+
+/* Kernels for whole row tiles and for slices of their keys, and the one that merges slices. */
+struct attn_variant_kernels {
+	const void *whole, *slice, *merge;
+};
+
+#endif
