@@ -8,6 +8,7 @@
  *                  and append | absorption, a product per head | mla_decode (two kernels) | v_up, a product
  *                  per head | output product (+ x)
  *   attn_dense     for each request: S, a product per head | softmax | P v, a product per head
+ *   attn_variant   rope: q and all keys rotated into the workspace | attn_paged
  *   gemm_w4        the weight in 16 bits | product by cuBLASLt
  *   decode_step    embedding | for each layer: cluster_attn or cluster_mla as above | rmsnorm | gate and up
  *                  product | silu and multiply | down product (+ x), or our moe | rmsnorm | LM head |
@@ -28,6 +29,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "conformance/tables/attn_rotated.h"
 #include "conformance/tables/attn_standard.h"
 #include "conformance/tables/block_parts.h"
 #include "fused/decode_step/decode_step_parts.h"
@@ -598,6 +600,14 @@ static int dense(const struct cairn_attn_dense_args *a, void *stream)
 	return attn_standard(a, library_product, stream);
 }
 
+/* ---- attn_variant ---- */
+
+static int variant(const struct cairn_attn_variant_args *a, void *stream)
+{
+	snprintf(choices, sizeof(choices), "one rotation of all keys; attn_paged");
+	return attn_rotated(a, stream);
+}
+
 const struct cairn_impl cairn_impl_unfused = {
 	.size = sizeof(struct cairn_impl),
 	.abi_version = CAIRN_ABI_VERSION,
@@ -612,6 +622,8 @@ const struct cairn_impl cairn_impl_unfused = {
 	.decode_step_workspace = step_workspace,
 	.attn_dense = dense,
 	.attn_dense_workspace = attn_standard_workspace,
+	.attn_variant = variant,
+	.attn_variant_workspace = attn_rotated_workspace,
 	.gemm_w4 = w4,
 	.gemm_w4_workspace = w4_workspace,
 };

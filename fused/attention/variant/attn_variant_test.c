@@ -127,6 +127,7 @@ static const struct shape last[] = {
 		.qo_lens = LENS(1, 2, 3, 70), .kv_lens = LENS(3001, 0, 33, 1537) },
 	{ N("slices_rope_interleaved", ROPE, 2, 1, 1, 3, 1, 64), .flags = BOTH | F16 | INTERLEAVED,
 		.layout = ROW_GAPS, .qo_lens = LENS(5, 1), .kv_lens = LENS(4003, 97) },
+	{ N("slices_rope_2608", ROPE, 1, 2, 2608, 8, 2, 128), .flags = BOTH },
 	{ N("slices_rope_sms_5", ROPE, 1, 2, 2600, 2, 2, 128), .flags = BOTH, .sms = 5 },
 	{ N("slices_sigmoid", SIGMOID, 3, 1, 1, 8, 2, 128), .flags = CAUSAL, .p0 = -4,
 		.qo_lens = LENS(1, 9, 2), .kv_lens = LENS(2300, 100, 1) },
