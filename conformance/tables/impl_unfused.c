@@ -571,6 +571,9 @@ static int w4(const struct cairn_gemm_w4_args *a, void *stream)
 
 	CAIRN_TRY(cairn_gemm_w4_check(a));
 	CAIRN_TRY(all_sms(a->sms, "gemm_w4"));
+	/* see rounds_twice() in primitives/gemm/gemm.cu */
+	if (a->bias && a->n % 2 && a->out_dtype != CAIRN_F32)
+		return cairn_error(EOPNOTSUPP, "gemm_w4: n: %d with bias: cuBLASLt rounds twice", a->n);
 	bytes = w4_buffers(a, a->workspace, &lt, &weight);
 	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "gemm_w4: workspace_bytes: %zu, needs %zu",
