@@ -51,7 +51,7 @@ template <int format, int dtype, int group, int form>
 W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int warp)
 {
 	constexpr bool by_group = form == A_BY_GROUP;
-	const int team = warp / z.team, first = warp % z.team, lane = threadIdx.x % 32;
+	const int team = warp >> z.team_shift, first = warp & (z.team - 1), lane = threadIdx.x % 32;
 	const int pair = lane / 8, row = min(by_group ? lane / 4 % 2 : lane / 4, g.m - 1);
 	const uint32_t smem = ptx_smem(s_mem), a_at = smem + a_place(g.m);
 	const uint32_t codes = smem + z.ring_at + team * z.team * z.stage_bytes;
@@ -76,12 +76,18 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	float total[by_group ? 1 : TOTALS(format)][4] = {};
 	struct operand o = {};
 	struct slot slot = { smem, 0, 0 };
+	struct part parts[HELD];
+	uint32_t computed;
 	struct held h;
 
 	o.pair = pinned(pair);
-	ptx_griddepcontrol_wait();
+	computed = l.codes | l.scales | (format == CAIRN_W4_INT ? l.zeros : 0) |
+		   (form == A_GLOBAL ? 0 : l.a) | (by_group ? o.pair : 0) | l.lane | units;
+	if (form != A_GLOBAL)
+		computed |= find_first_parts(g, z, a_at, warp, parts);
+	wait_behind(computed);
 	if (form != A_GLOBAL) {
-		keep_a<a_is_scaled(dtype, form)>(g, z, a_at, warp);
+		keep_a<a_is_scaled(dtype, form)>(g, z, a_at, warp, parts);
 		if (z.team == WARPS)	/* the warp needs no other stages than those it has copied */
 			__syncwarp();
 		else
@@ -168,12 +174,14 @@ static int team_of(int units, int stages)
 static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 {
 	const int cell = cairn_w4_cell_bytes(g->format);
-	struct sizes z;
+	struct sizes z = {};
 
 	z.units = cairn_w4_units(g->n);
 	z.tiles = cairn_w4_tiles(g->k);
 	z.stages = (z.tiles + TILES - 1) / TILES;
 	z.team = team_of(z.units, z.stages);
+	while (1 << z.team_shift < z.team)
+		z.team_shift++;
 	z.teams = WARPS / z.team;
 	z.rounds = (z.stages + z.team - 1) / z.team;
 	z.cells = cairn_w4_groups(g->k, g->group) * cell;
@@ -237,6 +245,8 @@ extern "C" int cairn_gemm_w4_skinny(const struct cairn_gemm_w4_args *g, void *st
 		form = A_BY_GROUP;
 	/* on an SM without a CTA, two of the next launch would start, and be half as fast as the others */
 	launch.grid[0] = (unsigned int)(z.units < num_sms ? z.units : num_sms);
+	z.sets = z.units / (z.teams * (int)launch.grid[0]);
+	z.longer = z.units % (z.teams * (int)launch.grid[0]);
 	launch.block[0] = THREADS;
 	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;

@@ -52,9 +52,7 @@ W4 int unit_of(int first, int team)
 /* Returns the number of sets of the CTA. */
 W4 int num_sets(const struct sizes &z)
 {
-	const int step = z.teams * gridDim.x;
-
-	return (z.units - (int)blockIdx.x + step - 1) / step;
+	return z.sets + ((int)blockIdx.x < z.longer);
 }
 
 /* What the fetching warp copies next. Each of its first lanes copies for a team. */

@@ -29,6 +29,14 @@ __host__ __device__ constexpr int lane_stages(int stages)
 	return (stages + 2 * WARPS - 1) / (2 * WARPS);
 }
 
+/* Returns the logarithm of the stages of a row among the parts that a lane copies at a time. */
+W4 int held_shift(const struct sizes &z)
+{
+	const int each = lane_stages(z.stages);
+
+	return each > 2 ? 2 : each - 1;
+}
+
 /* Whether a is scaled, and by how much: two bf16 */
 __host__ __device__ constexpr bool a_is_scaled(int dtype, int form)
 {
@@ -64,14 +72,43 @@ W4 int stage_of(int first, int n)
 	return first + (threadIdx.x / 16 % 2 + 2 * n) * WARPS;
 }
 
-/* Loads the lane's 8 elements of a stage of a row of a, or zeros past k. */
-W4 uint4 load_8(const struct cairn_gemm_w4_args &g, int row, int stage)
-{
-	const int at = stage * STAGE_K + threadIdx.x % 16 * 8;
+/* A lane's 8 elements of a stage of a row of a: where they are, and their place in shared memory */
+struct part {
+	int from;			/* bytes from a on; < 0: past k, zeros */
+	uint32_t to;			/* 0: no part */
+};
 
-	if (at >= g.k)
-		return make_uint4(0, 0, 0, 0);
-	return *(const uint4 *)((const uint16_t *)g.a + (int64_t)row * g.k + at);
+/*
+ * Finds the parts that the lane copies at a time: HELD >> shift rows from row i on, and 1 << shift stages of
+ * each, from the lane's nth on.
+ */
+W4 void find_parts(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first,
+		   int shift, int i, int n, struct part p[HELD])
+{
+	const int c = threadIdx.x % 16;
+
+#pragma unroll
+	for (int e = 0; e < HELD; e++) {
+		const int row = i + (e >> shift), stage = stage_of(first, n + (e & ((1 << shift) - 1)));
+		const int at = stage * STAGE_K + c * 8;
+		const bool present = row < g.m && stage < z.stages;
+
+		p[e].from = present && at < g.k ? (row * g.k + at) * 2 : -1;
+		p[e].to = present ? s_a + row * z.pitch + (stage * TILES + c / 8) * 128 + c % 8 * 4 : 0;
+	}
+}
+
+/* Finds the lane's first parts. Returns what wait_behind() needs to wait until they are found. */
+W4 uint32_t find_first_parts(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a,
+			     int first, struct part p[HELD])
+{
+	uint32_t found = 0;
+
+	find_parts(g, z, s_a, first, held_shift(z), 0, 0, p);
+#pragma unroll
+	for (int e = 0; e < HELD; e++)
+		found |= (uint32_t)p[e].from >> 1 | p[e].to;
+	return found;
 }
 
 W4 void scale_8(uint4 *x)
@@ -82,13 +119,9 @@ W4 void scale_8(uint4 *x)
 	x->w = mul2<CAIRN_BF16>(x->w, A_SCALE);
 }
 
-/* Stores them to the row's place in shared memory, s_row, if k does not end before the stage. */
-W4 void store_8(const struct sizes &z, uint32_t s_row, int stage, const uint4 &x)
+W4 void store_8(uint32_t to, const uint4 &x)
 {
-	const int c = threadIdx.x % 16;
-	const uint32_t to = s_row + (stage * TILES + c / 8) * 128 + c % 8 * 4;
-
-	if (stage >= z.stages)
+	if (!to)
 		return;
 	ptx_st_shared_b32(to, x.x);
 	ptx_st_shared_b32(to + 32, x.y);
@@ -100,32 +133,35 @@ W4 void store_8(const struct sizes &z, uint32_t s_row, int stage, const uint4 &x
  * Copies stages `first`, first + 16, ... of all rows of a to shared memory at s_a, with zeros past k, and
  * scales them if it should. Half a warp copies a stage; a lane moves 8 elements, which are those of four
  * lanes, and has four loads on their way at once: of a row, or of two or four rows if a lane has one or two
- * stages of each.
+ * stages of each. p: the lane's first parts
  */
 template <bool scaled>
-W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first)
+W4 void keep_a(const struct cairn_gemm_w4_args &g, const struct sizes &z, uint32_t s_a, int first,
+	       struct part p[HELD])
 {
-	const int each = lane_stages(z.stages), shift = each > 2 ? 2 : each - 1, wide = 1 << shift;
+	const int shift = held_shift(z);
 
-	for (int i = 0; i < g.m; i += HELD >> shift) {
-		for (int n = 0; n < each; n += wide) {
-			uint4 x[HELD];
-			int stage[HELD];
+	for (int i = 0, n = 0;;) {
+		uint4 x[HELD];
 
 #pragma unroll
-			for (int e = 0; e < HELD; e++) {
-				const int row = i + (e >> shift);
-
-				stage[e] = row < g.m ? stage_of(first, n + (e & (wide - 1))) : z.stages;
-				x[e] = load_8(g, row, stage[e]);
-			}
+		for (int e = 0; e < HELD; e++)
+			x[e] = p[e].from < 0 ? make_uint4(0, 0, 0, 0) :
+			       *(const uint4 *)((const char *)g.a + p[e].from);
 #pragma unroll
-			for (int e = 0; e < HELD; e++) {
-				if (scaled)
-					scale_8(&x[e]);
-				store_8(z, s_a + (i + (e >> shift)) * z.pitch, stage[e], x[e]);
-			}
+		for (int e = 0; e < HELD; e++) {
+			if (scaled)
+				scale_8(&x[e]);
+			store_8(p[e].to, x[e]);
 		}
+		n += 1 << shift;
+		if (n >= lane_stages(z.stages)) {
+			n = 0;
+			i += HELD >> shift;
+		}
+		if (i >= g.m)
+			return;
+		find_parts(g, z, s_a, first, shift, i, n, p);
 	}
 }
 

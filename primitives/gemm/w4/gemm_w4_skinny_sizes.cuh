@@ -36,7 +36,8 @@ extern __shared__ __align__(128) unsigned char s_mem[];
 struct sizes {
 	int units, tiles, stages;
 	int team, rounds;		/* warps that share a unit; rounds of a unit */
-	int teams;			/* of a CTA */
+	int team_shift, teams;		/* logarithm of team; teams of a CTA */
+	int sets, longer;		/* sets of units of a CTA; the first CTAs, which have one more */
 	int cells;			/* bytes of the cells of a unit */
 	int stage_cells;		/* bytes of the cells of a stage; 0: a unit has one */
 	int last_codes, last_cells;	/* bytes of a unit's last round */
@@ -51,6 +52,17 @@ struct sizes {
 W4 uint32_t pinned(uint32_t x)
 {
 	return __shfl_sync(0xffffffff, x, threadIdx.x % 32);
+}
+
+/*
+ * Waits for the preceding kernel, but not before x is computed: the compiler, which would put that behind the
+ * wait, does not know that x, as an int32_t, is never negative.
+ */
+W4 void wait_behind(uint32_t x)
+{
+	asm volatile("{.reg .pred always;\n\t"
+		     "setp.ge.s32 always, %0, 0;\n\t"
+		     "@always griddepcontrol.wait;}" : : "r"(x) : "memory");
 }
 
 #endif
