@@ -3,7 +3,7 @@
  * disagg_pull_test - measures prompts that a prefill worker computes: rows of `cairn bench`
  *
  *   cuda_tcp, cuda_nvlink
- *	llama3-8b with random weights, bf16; the worker is a process on the next GPU.
+ *	llama31-8b with random weights, bf16; the worker is a process on the next GPU.
  *	first_ms	from submitting a prompt of 8192 tokens to its first token, if the server computes it
  *	pulled_ms	the same, if the worker computes it and the server pulls its keys and values
  *	exposed_pct	what pulling adds: (pulled_ms - first_ms) / first_ms
@@ -158,7 +158,7 @@ static double others_ms(struct cairn_test *t, struct setting *s, struct samples 
 				others[i].samples = samples;
 		}
 		if (!ret && begun && prompts && prompt.first_ns && samples->num < last) {
-			ret = submit(t, s, &prompt, z->prompt, 2);
+			ret = submit(t, s, &prompt, z->prompt, 1);	/* its only token */
 			++*prompts;
 			busy = 1;
 		}
@@ -259,13 +259,13 @@ static void cuda(struct cairn_test *t)
 		cairn_skip(t, "needs two CUDA devices");
 		return;
 	}
-	if (load_open(t, "llama3-8b", &impl, &s.m))
+	if (load_open(t, "llama31-8b", &impl, &s.m))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(transports); i++) {
 		struct figures f;
 		char name[32];
 
-		if (!measure(t, &s, "--shape", "llama3-8b", transports[i], &f))
+		if (!measure(t, &s, "--shape", "llama31-8b", transports[i], &f))
 			continue;
 		snprintf(name, sizeof(name), "cuda_%s", transports[i]);
 		cairn_row(t, name, "cuda", "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"

@@ -118,6 +118,8 @@ void cairn_pull_destroy(struct cairn_pull *p)
 			p->impl->mem_free(k->device_ring);
 		if (k->device_copy)
 			p->impl->mem_free(k->device_copy);
+		if (k->notes)
+			p->impl->host_free(k->notes);
 		if (k->stream)
 			p->impl->stream_destroy(k->stream);
 	}

@@ -27,6 +27,12 @@ struct pull_job {
 	struct cairn_run at;		/* the last run taken */
 };
 
+/* What passes between the thread of a link and its stream, in memory of host_alloc. */
+struct pull_notes {
+	struct cairn_run run;		/* the head in the slot */
+	int32_t places[];		/* of a run's pages: from and to (kv_move), [run_pages] each */
+};
+
 struct pull_link {
 	struct cairn_pull *p;
 	int32_t rank;
@@ -50,6 +56,7 @@ struct pull_link {
 	char *copy;			/* of a run's payload: checked here, where no peer can write */
 	/* the same in memory of the device, once a worker has offered a transport of devices */
 	char *device_ring, *device_copy;
+	struct pull_notes *notes;
 	void *stream;
 };
 

@@ -31,11 +31,19 @@ static int make_device_ring(struct pull_link *k, size_t bytes)
 
 	if (k->device_ring)
 		return 0;
+	if (!impl->kv_move || !impl->host_alloc || !impl->host_free)
+		return cairn_error(EOPNOTSUPP, "%s: pulls between devices need kv_move, host_alloc and "
+				   "host_free", impl->name);
 	if (!k->stream)
 		CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &k->stream));
 	if (!k->device_copy) {
 		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_run_slot_bytes(&k->p->shape)));
 		k->device_copy = p;
+	}
+	if (!k->notes) {
+		CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, sizeof(*k->notes) +
+				      2 * (size_t)k->p->shape.run_pages * sizeof(*k->notes->places)));
+		k->notes = p;
 	}
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_share_granules(bytes)));
 	k->device_ring = p;

@@ -15,6 +15,7 @@
 #include "serving/remote/remote_fault.h"
 
 #define PUT_MS		1000
+#define CTAS		4	/* that copy pages to host memory (kv_move.cu) */
 
 struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state)
 {
@@ -26,6 +27,32 @@ struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state)
 	return best;
 }
 
+/*
+ * The same on a device. To kv_move, a page of one layer and side is a whole page, and its place in a pulled
+ * page a slot. The link to host memory, not the device, limits it, so few CTAs suffice.
+ */
+static int scatter_on_device(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
+{
+	struct cairn_pull *p = k->p;
+	const int32_t sides = p->shape.num_layers * p->shape.sides;	/* of a page */
+	const int32_t first = (job->page + run->page - job->first) * sides + run->layer * p->shape.sides +
+			      run->side;
+	int32_t *from = k->notes->places, *to = from + p->shape.run_pages;
+	const struct cairn_kv_move_args move = {
+		.size = sizeof(move), .base = k->device_copy, .slots = p->opt.pages, .from = from, .to = to,
+		.layer_bytes = (int64_t)p->shape.page_bytes * p->shape.run_pages,
+		.page_bytes = (int64_t)p->shape.page_bytes, .num_moves = run->num_pages, .num_layers = 1,
+		.num_pages = p->shape.run_pages, .num_slots = p->opt.num_pages * sides, .max_ctas = CTAS,
+	};
+
+	for (int32_t i = 0; i < run->num_pages; i++) {
+		from[i] = i;
+		to[i] = ~(first + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : i) * sides);
+	}
+	CAIRN_TRY(CAIRN_TABLE(p->impl, kv_move, &move, k->stream));
+	return CAIRN_TABLE(p->impl, stream_sync, k->stream);
+}
+
 /* Copies the pages of a run from the copy of its payload to their places. */
 static int scatter(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
 {
@@ -34,14 +61,11 @@ static int scatter(struct pull_link *k, const struct pull_job *job, const struct
 	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
 		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
 
-	for (int32_t i = 0; i < run->num_pages && !k->on_device; i++)
+	if (k->on_device)
+		return scatter_on_device(k, job, run);
+	for (int32_t i = 0; i < run->num_pages; i++)
 		memcpy(to + (size_t)i * p->opt.page_bytes, k->copy + (size_t)i * bytes, bytes);
-	for (int32_t i = 0; i < run->num_pages && k->on_device; i++)
-		CAIRN_TRY(CAIRN_TABLE(p->impl, mem_copy, to + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : (size_t)i) *
-				      p->opt.page_bytes,
-				      k->device_copy + (size_t)i * bytes, bytes, CAIRN_COPY_TO_HOST,
-				      k->stream));
-	return k->on_device ? CAIRN_TABLE(p->impl, stream_sync, k->stream) : 0;
+	return 0;
 }
 
 /* Copies the payload from a slot of the ring to where no peer can write, and sets *sum to its checksum. */
@@ -169,9 +193,10 @@ int pull_take_run(struct pull_link *k)
 	int wanted = 1;
 
 	if (k->on_device) {
-		CAIRN_TRY(CAIRN_TABLE(k->p->impl, mem_copy, &run, slot, sizeof(run), CAIRN_COPY_TO_HOST,
-				      k->stream));
+		CAIRN_TRY(CAIRN_TABLE(k->p->impl, mem_copy, &k->notes->run, slot, sizeof(run),
+				      CAIRN_COPY_TO_HOST, k->stream));
 		CAIRN_TRY(CAIRN_TABLE(k->p->impl, stream_sync, k->stream));
+		run = k->notes->run;
 	} else {
 		memcpy(&run, slot, sizeof(run));
 	}

@@ -32,7 +32,7 @@
 #include "serving/model/model.h"
 #include "serving/remote/control/sodium.h"
 
-#define CAIRN_RUN_BYTES		((size_t)256 << 10)	/* of the payload; one page may be larger */
+#define CAIRN_RUN_BYTES		((size_t)1 << 20)	/* of the payload; one page may be larger */
 #define CAIRN_RUN_HEAD_BYTES	64
 #define CAIRN_RUN_RING		16
 #define CAIRN_PULL_JOBS		2	/* jobs of one worker: it computes one while it sends another */
