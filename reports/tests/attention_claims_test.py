@@ -80,7 +80,8 @@ def engine(token=0.705, rope=0.715, two_parts=0.865, sampled=0.865, page1=1.045,
         out.extend([raw(op, case, ns=1000 * share, gbps=2000), raw(other_op, other, impl, 1000, gbps=1000)])
 
     case = "llama3_8b_b16_kv1024"
-    pair("generate", case, token, "generate", case, "cuda:ladder2")
+    out.append(raw("generate", case, "cuda:unfused", 1000 * token))
+    out.append(raw("generate", case, "cuda:ladder2", 1000))
     pair("attn_variant", flashinfer_claims.ROTATED, rope, "attn_variant", flashinfer_claims.ROTATED, "unfused")
     for _, case in flashinfer_claims.SAMPLES:
         pair("attn_bsr", case, two_parts, "attn_bsr", f"one_list_{case}")
