@@ -60,6 +60,11 @@ int cairn_transport_gpus(void)
 	return 0;
 }
 
+int cairn_transport_gpus_meet(void)
+{
+	return 0;
+}
+
 int cairn_transport_gpu(void)
 {
 	return -1;
@@ -84,6 +89,18 @@ int cairn_transport_gpus(void)
 		count = 0;
 	cudaGetLastError();
 	return count;
+}
+
+int cairn_transport_gpus_meet(void)
+{
+	const int gpus = cairn_transport_gpus();
+	int can = 1;
+
+	for (int i = 0; i < gpus * gpus && can; i++)
+		if (i / gpus != i % gpus && cudaDeviceCanAccessPeer(&can, i / gpus, i % gpus) != cudaSuccess)
+			can = 0;
+	cudaGetLastError();
+	return gpus > 1 && can;
 }
 
 int cairn_transport_gpu(void)

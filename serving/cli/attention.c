@@ -52,12 +52,25 @@ void cairn_attention_environment(void)
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-/* Lists the options by which a prefill or model worker has the same model. */
-static void list_model(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
-		       int64_t seed, int64_t stages)
+/* A worker of several GPUs has its pages in host memory; one of another host has to name its transport. */
+const char *cairn_prefill_transport(const struct cairn_impl *impl, const struct cairn_attention_options *o,
+				    const struct cairn_prefill_options *p, int gpus_meet)
+{
+	const int on_cuda = !strcmp(impl->name, "cuda") || !strncmp(impl->name, "cuda:", 5);
+
+	return p && p->workers && p->stages <= 1 && !o->listen && on_cuda && gpus_meet ? "nvlink" : NULL;
+}
+
+/* Lists the options by which a prefill or model worker has the same model, and reaches the lead's GPU. */
+static void list_options(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
+			 int64_t seed, int64_t stages, const char *transport)
 {
 	const char **at = s->model_options;
 
+	if (transport) {
+		*at++ = "--transport";
+		*at++ = transport;
+	}
 	if (stages > 1) {
 		snprintf(s->stages, sizeof(s->stages), "%d", (int)stages);
 		*at++ = "--pp";
@@ -114,7 +127,8 @@ int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_opt
 		lo.num_devices = cairn_transport_gpus();
 	lo.first_device = (int32_t)c->device + 1;
 	lo.prefill_devices = p ? (int32_t)p->stages : 0;
-	list_model(s, c, shape, seed, p ? p->stages : 0);
+	list_options(s, c, shape, seed, p ? p->stages : 0,
+		     cairn_prefill_transport(&s->impl, o, p, cairn_transport_gpus_meet()));
 	if (lo.prefill || lo.model)
 		CAIRN_TRY(cairn_model_digest(s->model, &lo.weights));
 	return cairn_name_option(cairn_lead_create(&s->lead, &lo), names);

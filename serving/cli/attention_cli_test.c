@@ -13,6 +13,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
+#include "serving/cli/command.h"
 #include "serving/remote/control/sodium.h"
 #include "serving/remote/lead/lead.h"
 
@@ -267,9 +268,28 @@ static void started_together(struct cairn_test *t)
 	unsetenv("SLURM_PROCID");
 }
 
+/* Prefill workers of this host send from GPU to GPU if they can. */
+static void transport(struct cairn_test *t)
+{
+	const struct cairn_attention_options here = { 0 }, elsewhere = { .listen = "127.0.0.1:0" };
+	const struct cairn_prefill_options p = { .workers = 1, .stages = 1 }, none = { 0 };
+	const struct cairn_prefill_options stages = { .workers = 1, .stages = 2 };
+	struct cairn_impl impl = { .name = "cuda:unfused" };
+	const char *name = cairn_prefill_transport(&impl, &here, &p, 1);
+
+	EXPECT(t, name && !strcmp(name, "nvlink"));
+	EXPECT(t, !cairn_prefill_transport(&impl, &here, &p, 0));
+	EXPECT(t, !cairn_prefill_transport(&impl, &elsewhere, &p, 1));
+	EXPECT(t, !cairn_prefill_transport(&impl, &here, &stages, 1));
+	EXPECT(t, !cairn_prefill_transport(&impl, &here, &none, 1));
+	EXPECT(t, !cairn_prefill_transport(&impl, &here, NULL, 1));
+	impl.name = "late";
+	EXPECT(t, !cairn_prefill_transport(&impl, &here, &p, 1));
+}
+
 static const struct cairn_unit units[] = {
-	{ "same_answer", same_answer }, { "refused", refused }, { "other_model", other_model },
-	{ "started_together", started_together },
+	{ "transport", transport }, { "same_answer", same_answer }, { "refused", refused },
+	{ "other_model", other_model }, { "started_together", started_together },
 };
 
 const struct cairn_family cairn_attention_cli_family = {

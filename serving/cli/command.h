@@ -171,7 +171,7 @@ struct cairn_session {
 	char dir[4096];				/* the model's directory; "" with a shape */
 	struct cairn_plan_engine *plans;	/* NULL: none; closed with the session */
 	struct cairn_lead *lead;		/* of workers; NULL: none; the session closes it */
-	const char *model_options[14];		/* of prefill workers that the lead starts */
+	const char *model_options[16];		/* of prefill workers that the lead starts */
 	char stages[8], seed[24];
 };
 
@@ -215,6 +215,9 @@ int cairn_check_attention(const struct cairn_attention_options *o, const struct 
  * stream a hardware queue, because two that shared one would wait for each other. Processes inherit it.
  */
 void cairn_attention_environment(void);
+/* Returns the transport of the prefill workers that a lead starts; NULL: their own choice. p: NULL if none */
+const char *cairn_prefill_transport(const struct cairn_impl *impl, const struct cairn_attention_options *o,
+				    const struct cairn_prefill_options *p, int gpus_meet);
 /*
  * Starts the lead, if there are workers; its errors name the options. The model is loaded. p: as above;
  * c, shape and seed: the options that name table and model.
