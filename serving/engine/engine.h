@@ -149,6 +149,7 @@ struct cairn_engine_options {
 	 * of their own. Not with repeatable, host_pages, EAGLE3 and MTP.
 	 */
 	int stripes;
+	int64_t import_bytes;		/* of pulled pages that a plan moves while others decode; 0: 64 MiB */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

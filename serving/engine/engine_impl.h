@@ -171,6 +171,7 @@ void engine_pull_destroy(struct cairn_engine *e);
 int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request);
 void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or is refused */
 int engine_pull_take(struct cairn_engine *e);		/* imports what has come */
+int64_t engine_pull_parts(const struct cairn_engine *e);	/* of prompts, imported at a time */
 void engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
 void engine_pull_collected(struct cairn_engine *e);	/* its pass is collected */
 void engine_pull_wait(struct cairn_engine *e);		/* until something has come, at most 1 ms */

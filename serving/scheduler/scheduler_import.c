@@ -63,9 +63,11 @@ static int import(struct cairn_scheduler *s, struct sched_seq *q, int32_t seq, i
 		CAIRN_TRY(sched_move(s, &s->before, CAIRN_MOVE_PULL, pages[k],
 				     source + (int32_t)(k - (FAULT(IMPORT_SHIFTED) ? found : first) / ps)));
 	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, len, pages, &node));
-	q->imported = len > found ? (int32_t)(len - found) : 0;
-	s->stats.imported_tokens += q->imported;
-	return q->imported;
+	if (len <= found)
+		return 0;
+	q->imported += (int32_t)(len - found);
+	s->stats.imported_tokens += len - found;
+	return (int32_t)(len - found);
 }
 
 int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
