@@ -5,7 +5,7 @@ COLLECTIVES = ("all_reduce_norm", "all_to_all", "send_recv")
 WAYS = {"heads": "head exchange", "ring": "ring", "tensors": "tensor parallel", "both": "tensors, and rows of prompts"}
 KNOWN = {
     "comm", "tp_decode", "tp_prefill", "tp_offline", "cp_prefill", "cp_decode", "ring_attention", "pp_prefill",
-    "simulated_ranks", "disagg", "disagg_layer", "disagg_order",
+    "simulated_ranks", "disagg", "disagg_layer", "disagg_order", "disagg_pull",
 }  # fmt: skip
 COUNTED = {"pp_prefill"}  # simulated rows, which any machine counts
 

@@ -265,10 +265,10 @@ def simulated(page, rows):
 def attention_workers(page, rows):
     layers, lanes = rows.find("disagg_layer"), rows.find("disagg", where=lambda r: r.number("one_lane"))
     paced = rows.find("disagg", where=lambda r: r.number("paced_us"))
-    order = rows.find("disagg_order")
+    order, pulls = rows.find("disagg_order"), rows.find("disagg_pull")
     killed = [r for op in disagg.KILLED for r in rows.find(op, "killed")]
     slices = [r for r in rows.find("slices", "model") if "tiny" not in r.words]
-    if not any((layers, lanes, paced, order, killed, slices)):
+    if not any((layers, lanes, paced, order, pulls, killed, slices)):
         return
     page.sub("Attention on another GPU")
     if layers:
@@ -325,6 +325,8 @@ def attention_workers(page, rows):
         )
     if order:
         orders(page, order)
+    if pulls:
+        pulled(page, pulls)
     if killed:
         kills(page, killed)
     if slices:
@@ -345,6 +347,29 @@ def orders(page, order):
                 f"{r.need('saved_pct'):.1f}%",
             ]
             for r in sorted(order, key=lambda r: (r.case.partition("_b")[0], r.get("link", ""), r.need("requests")))
+        ],
+    )
+
+
+def pulled(page, pulls):
+    page.table(
+        "Prompts that a prefill worker on the next GPU computes: the time to the first token against that of a server that computes them"
+        " itself, and the 99th of 100 times between tokens of others, alone and while such prompts follow one another"
+        " (must: 10% and 5% more).",
+        ["link", ">tokens", ">computed here, ms", ">pulled, ms", ">more", ">others", ">alone, ms", ">beside pulls, ms", ">more"],
+        [
+            [
+                r.get("link", DASH),
+                f"{r.need('prompt_tokens'):,.0f}",
+                f"{r.need('first_ms'):.0f}",
+                f"{r.need('pulled_ms'):.0f}",
+                f"{r.need('exposed_pct'):+.0f}%",
+                f"{r.need('others'):.0f}",
+                f"{r.need('alone_p99_ms'):.2f}",
+                f"{r.need('beside_p99_ms'):.2f}",
+                f"{r.need('slower_pct'):+.0f}%",
+            ]
+            for r in pulls
         ],
     )
 
