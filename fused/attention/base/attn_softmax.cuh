@@ -59,6 +59,23 @@ ATTN_DEV float attn_quad_sum(float x)
 	return x + __shfl_xor_sync(~0u, x, 2);
 }
 
+/* The same over the 32 lanes of a warp. */
+ATTN_DEV float attn_warp_max(float x)
+{
+#pragma unroll
+	for (int step = 16; step; step /= 2)
+		x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
+	return x;
+}
+
+ATTN_DEV float attn_warp_sum(float x)
+{
+#pragma unroll
+	for (int step = 16; step; step /= 2)
+		x += __shfl_xor_sync(~0u, x, step);
+	return x;
+}
+
 /* Returns 2^(x scale_log2 + raise). */
 template <int raise> ATTN_DEV float attn_power(float x, float scale_log2)
 {

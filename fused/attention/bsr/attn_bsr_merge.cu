@@ -17,19 +17,11 @@ template <int vec> struct merged {
 	float top, sum, o[vec];
 };
 
-ATTN_DEV float warp_max(float x)
-{
-#pragma unroll
-	for (int step = 16; step; step /= 2)
-		x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-	return x;
-}
-
 /* Adds n states, at most 32. Lane i < n holds the lse of state i and the number of its row in o. */
 template <int vec>
 ATTN_DEV void add(struct merged<vec> *m, const float *o, int n, float lse, int64_t at)
 {
-	const float top = fmaxf(m->top, warp_max(lse));
+	const float top = fmaxf(m->top, attn_warp_max(lse));
 	const float keep = ptx_ex2_approx_ftz((m->top - top) * ATTN_LOG2E);
 	const float weight = ptx_ex2_approx_ftz((lse - top) * ATTN_LOG2E);
 

@@ -25,22 +25,6 @@ template <int vec> struct attn_added {
 	float m, l, o[vec];
 };
 
-ATTN_DEV float attn_warp_max(float x)
-{
-#pragma unroll
-	for (int step = 16; step; step /= 2)
-		x = fmaxf(x, __shfl_xor_sync(~0u, x, step));
-	return x;
-}
-
-ATTN_DEV float attn_warp_sum(float x)
-{
-#pragma unroll
-	for (int step = 16; step; step /= 2)
-		x += __shfl_xor_sync(~0u, x, step);
-	return x;
-}
-
 /*
  * Takes up the sums of up to 32 states, of which each lane has one, (-infinity, 0) if there are fewer.
  * Returns the factor of this lane's O.

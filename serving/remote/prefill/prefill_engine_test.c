@@ -410,6 +410,10 @@ static void refused(struct cairn_test *t)
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "engine: repeatable: does not go with prefill_workers");
 	opt.repeatable = 0;
+	opt.import_bytes = -1;
+	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "engine: import_bytes: -1");
+	opt.import_bytes = 0;
 	opt.cache_grain = -1;
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "engine: cache_grain: prefill_workers need a prefix tree");
