@@ -43,6 +43,11 @@ struct work {
 /* A table that has only the block of memory, streams, events and graphs. */
 extern const struct cairn_impl late_runtime;
 
+/* Stands at the top of each function of the block: calls of other threads wait until it returns. */
+#define LATE_CALL	__attribute__((cleanup(late_end))) const int call_ = late_begin()
+int late_begin(void);
+void late_end(const int *call);
+
 /* Returns 0, or -EIO with the text of the failure by which the device was lost. */
 int late_lost(void);
 

@@ -118,6 +118,7 @@ static int call(const struct op *op, const void *args, void *stream)
 	struct work *w;
 	char *workspace;
 	size_t size;
+	LATE_CALL;
 
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(op->check(args));

@@ -11,12 +11,13 @@
  * Between graph_begin and graph_end the items of a stream are recorded with their addresses; each launch
  * enqueues all of them. A stream that waits for an event of the capture becomes a branch of it, as in CUDA,
  * and must have been joined when the capture ends; each launch runs branches on streams of their own. Calls
- * that CUDA rejects during a capture are rejected and invalidate the capture.
+ * of its thread that CUDA rejects during a capture are rejected and invalidate the capture.
  *
- * Not thread-safe. A stream runs its items in order. Tickets number the items; the first `done` items are
- * finished. Device memory is open only while an item runs.
+ * Calls of several threads take turns. A stream runs its items in order. Tickets number the items; the first
+ * `done` items are finished. Device memory is open only while an item runs.
  */
 #include <errno.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -28,6 +29,22 @@
 
 #define MAX_QUEUE	1024
 #define MAX_BRANCHES	16
+
+/* ---- threads ---- */
+
+static pthread_mutex_t calls = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP;
+
+int late_begin(void)
+{
+	pthread_mutex_lock(&calls);
+	return 0;
+}
+
+void late_end(const int *call)
+{
+	(void)call;
+	pthread_mutex_unlock(&calls);
+}
 
 /* ---- failures ---- */
 
@@ -84,6 +101,7 @@ struct event {
 
 static struct stream *streams;
 static struct graph *capturing;
+static pthread_t capturer;		/* its thread */
 static uint64_t seed, num_captures;
 
 static void append(struct list *l, struct work *w)
@@ -109,6 +127,7 @@ struct work *late_new_work(int (*run)(struct work *w), size_t size)
 
 static int late_stream_create(void **stream)
 {
+	LATE_CALL;
 	struct stream *s = streams;
 
 	CAIRN_TRY(late_lost());
@@ -215,7 +234,7 @@ int late_enqueue(void *stream, struct work *w)
 /* Rejects a call that takes effect at once, if a stream is being captured. */
 static int refuse_capture(const char *what)
 {
-	if (!capturing)
+	if (!capturing || !pthread_equal(capturer, pthread_self()))
 		return 0;
 	capturing->spoilt = 1;
 	return cairn_error(EINVAL, "late: %s: not allowed while a stream is captured", what);
@@ -224,6 +243,7 @@ static int refuse_capture(const char *what)
 /* Queued items still run, and events recorded on the stream still refer to its tickets. */
 static void late_stream_destroy(void *stream)
 {
+	LATE_CALL;
 	struct stream *s = stream;
 
 	s->used = 0;
@@ -231,6 +251,7 @@ static void late_stream_destroy(void *stream)
 
 static int late_stream_sync(void *stream)
 {
+	LATE_CALL;
 	struct stream *s = stream_of(stream);
 
 	CAIRN_TRY(late_lost());
@@ -242,6 +263,8 @@ static int late_stream_sync(void *stream)
 
 static int late_mem_alloc(void **ptr, size_t bytes)
 {
+	LATE_CALL;
+
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(refuse_capture("mem_alloc"));
 	return late_add(ptr, bytes, 0);
@@ -249,6 +272,8 @@ static int late_mem_alloc(void **ptr, size_t bytes)
 
 static void late_mem_free(void *ptr)
 {
+	LATE_CALL;
+
 	if (ptr && !refuse_capture("mem_free")) {
 		run_all();
 		if (late_remove(ptr, 0))
@@ -258,6 +283,8 @@ static void late_mem_free(void *ptr)
 
 static int late_host_alloc(void **ptr, size_t bytes)
 {
+	LATE_CALL;
+
 	CAIRN_TRY(late_lost());
 	CAIRN_TRY(refuse_capture("host_alloc"));
 	return late_add(ptr, bytes, 1);
@@ -266,6 +293,8 @@ static int late_host_alloc(void **ptr, size_t bytes)
 /* Does not wait for copies, because no table guarantees that it waits: a copy that runs later fails. */
 static void late_host_free(void *ptr)
 {
+	LATE_CALL;
+
 	if (ptr && late_remove(ptr, 1))
 		lose(cairn_last_error());
 }
@@ -285,6 +314,7 @@ static int run_copy(struct work *w)
 
 static int late_mem_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
 {
+	LATE_CALL;
 	const void *host = kind == CAIRN_COPY_TO_HOST ? dst : kind == CAIRN_COPY_TO_DEVICE ? src : NULL;
 	const int pageable = host && !late_holds(host, bytes, 1);
 	const int staged = pageable && kind == CAIRN_COPY_TO_DEVICE;
@@ -313,6 +343,7 @@ static int late_mem_copy(void *dst, const void *src, size_t bytes, int kind, voi
 
 static int late_mem_set(void *dst, int byte, size_t bytes, void *stream)
 {
+	LATE_CALL;
 	struct work *w;
 
 	CAIRN_TRY(late_lost());
@@ -331,12 +362,14 @@ static int late_mem_set(void *dst, int byte, size_t bytes, void *stream)
 
 static int late_event_create(void **event)
 {
+	LATE_CALL;
 	*event = calloc(1, sizeof(struct event));
 	return *event ? late_lost() : cairn_error(ENOMEM, "late: no memory for an event");
 }
 
 static void late_event_destroy(void *event)
 {
+	LATE_CALL;
 	struct event *e = event;
 
 	e->gone = 1;
@@ -356,6 +389,7 @@ static int run_record(struct work *w)
 
 static int late_event_record(void *event, void *stream)
 {
+	LATE_CALL;
 	struct stream *s = stream_of(stream);
 	struct event *e = event;
 	struct work *w;
@@ -411,6 +445,7 @@ static int wait_in_capture(struct stream *s, const struct event *e)
 /* Waits for the latest record before this call; later records have no effect. */
 static int late_stream_wait(void *stream, void *event)
 {
+	LATE_CALL;
 	struct stream *s = stream_of(stream);
 	struct event *e = event;
 	struct work *w;
@@ -433,6 +468,7 @@ static int late_stream_wait(void *stream, void *event)
 
 static int late_event_sync(void *event)
 {
+	LATE_CALL;
 	struct event *e = event;
 
 	CAIRN_TRY(late_lost());
@@ -443,6 +479,7 @@ static int late_event_sync(void *event)
 
 static int late_event_elapsed(float *ms, void *start, void *end)
 {
+	LATE_CALL;
 	struct event *a = start, *b = end;
 
 	if (!a->stream || !b->stream)
@@ -465,6 +502,7 @@ static void free_graph(struct graph *g)
 
 static void late_graph_destroy(void *graph)
 {
+	LATE_CALL;
 	struct graph *g = graph;
 
 	for (int i = 1; i < g->num_branches; i++)
@@ -474,6 +512,7 @@ static void late_graph_destroy(void *graph)
 
 static int late_graph_begin(void *stream)
 {
+	LATE_CALL;
 	struct stream *s = stream_of(stream);
 	struct graph *g;
 
@@ -487,6 +526,7 @@ static int late_graph_begin(void *stream)
 	g->streams[0] = s;
 	g->num_branches = 1;
 	s->capture = capturing = g;
+	capturer = pthread_self();
 	s->branch = 0;
 	return 0;
 }
@@ -513,6 +553,7 @@ static int end_capture(struct graph *g, const struct stream *s)
 
 static int late_graph_end(void *stream, void **graph)
 {
+	LATE_CALL;
 	struct stream *s = stream_of(stream);
 	struct graph *g = s->capture;
 	int ret;
@@ -542,6 +583,7 @@ static int late_graph_end(void *stream, void **graph)
 
 static int late_graph_launch(void *graph, void *stream)
 {
+	LATE_CALL;
 	struct stream *streams_of[MAX_BRANCHES];
 	uint64_t before[MAX_BRANCHES];
 	const struct graph *g = graph;
@@ -571,6 +613,7 @@ static int late_graph_launch(void *graph, void *stream)
 
 static int late_init(int device)
 {
+	LATE_CALL;
 	const char *text = getenv("CAIRN_LATE");
 
 	if (device != 0)
