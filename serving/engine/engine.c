@@ -121,6 +121,7 @@ static int create_scheduler(struct cairn_engine *e, const struct cairn_model *m)
 	};
 
 	engine_spec_options(e, &so);
+	engine_pull_options(e, &so);
 	if (!o->recompute_ns && !o->swap_ns)
 		estimate_costs(&so, m);
 	return cairn_scheduler_create(&e->scheduler, &so);
@@ -131,7 +132,6 @@ static int create_tiers(struct cairn_engine *e, const struct cairn_model *model,
 {
 	struct cairn_tiers_options to = {
 		.host_pages = e->opt.host_pages, .disk_pages = e->opt.disk_pages, .disk_dir = e->opt.disk_dir,
-		.pulled_pages = engine_pull_pages(&e->opt),
 		.features = engine_spec_taps(e) ? cairn_worker_features(e->worker) : NULL,
 	};
 
@@ -247,7 +247,7 @@ void cairn_engine_destroy(struct cairn_engine *e)
 		return;
 	if (e->lanes[0])
 		e->impl->stream_sync(cairn_worker_stream(e->lanes[0]));
-	engine_pull_destroy(e);		/* writes to memory of the tiers */
+	engine_pull_destroy(e);		/* writes to pages of the worker */
 	cairn_tiers_destroy(e->tiers);
 	engine_lanes_destroy(e);
 	cairn_scheduler_destroy(e->scheduler);
@@ -464,14 +464,12 @@ static int enter(struct cairn_engine *e, struct request *r, const struct cairn_r
 			return ret;
 		}
 	}
-	ret = engine_pull_offer(e, r, request);
-	sr.pulled = ret > 0;
-	if (ret >= 0)
-		ret = cairn_scheduler_submit(e->scheduler, &sr);
-	if (ret) {
-		engine_pull_end(e, r);
+	sr.pulled = engine_pull_wants(e, r, request);
+	ret = cairn_scheduler_submit(e->scheduler, &sr);
+	if (ret)
 		leave(e, r);
-	}
+	else if (sr.pulled)
+		engine_pull_begin(e, r, request);
 	return ret;
 }
 

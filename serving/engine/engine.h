@@ -139,7 +139,7 @@ struct cairn_engine_options {
 	 */
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
-	int32_t pulled_pages;		/* in host memory; 0: two prompts of max_context, at most num_pages */
+	int32_t pulled_pages;		/* such prompts take at most; 0: those of two of max_context */
 	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
 	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */
@@ -149,7 +149,6 @@ struct cairn_engine_options {
 	 * of their own. Not with repeatable, host_pages, EAGLE3 and MTP.
 	 */
 	int stripes;
-	int64_t import_bytes;		/* of pulled pages that a plan moves while others decode; 0: 64 MiB */
 };
 
 /* One token of an answer. Its pointers are valid during the callback only. */

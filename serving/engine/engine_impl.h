@@ -51,6 +51,7 @@ struct request {
 	int32_t num_answers, num_live;	/* all answers; those that are live */
 	int started, cancelled, bad;	/* bad: the logits of a beam are NaN */
 	int is_pulled;			/* waits for its keys and values (engine_pull.c) */
+	int32_t pulled_first;		/* the first token of these */
 	int32_t imported;		/* tokens of the prompt that came that way */
 	/* treatment of its logits: */
 	int counts;			/* token counters are needed */
@@ -164,14 +165,16 @@ void engine_lanes_choose(struct cairn_engine *e);
 
 /* engine_pull.c; without prefill workers these do nothing */
 int engine_pull_check(const struct cairn_engine_options *o);
-int32_t engine_pull_pages(const struct cairn_engine_options *o);	/* pulled pages; 0: none */
+void engine_pull_options(const struct cairn_engine *e, struct cairn_scheduler_options *so);
 int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model);
 void engine_pull_destroy(struct cairn_engine *e);
-/* Returns whether a worker computes the prompt; the request then waits. -ENOMEM. */
-int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request);
-void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or is refused */
+/* Returns whether a worker should compute the prompt; the request is then submitted as one that waits. */
+int engine_pull_wants(const struct cairn_engine *e, struct request *r, const struct cairn_request *request);
+/* Has a worker compute it, if there are a worker and pages; if not, it waits no longer. */
+void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *request);
+void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or its pull does */
 int engine_pull_take(struct cairn_engine *e);		/* imports what has come */
-int64_t engine_pull_parts(const struct cairn_engine *e);	/* of prompts, imported at a time */
+void engine_pull_revoked(struct cairn_engine *e);	/* a plan is formed, and not carried out yet */
 void engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
 void engine_pull_collected(struct cairn_engine *e);	/* its pass is collected */
 void engine_pull_wait(struct cairn_engine *e);		/* until something has come, at most 1 ms */

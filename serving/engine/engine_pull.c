@@ -1,51 +1,37 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_pull - long prompts are computed by prefill workers, and their keys and values imported
+ * engine_pull - long prompts are computed by prefill workers, which fill pages of the KV cache
  *
- *   submit --> a worker is free, and enough of the prompt is not cached: the request waits in the queue
- *              the worker computes whole pages of it, which come to pulled pages in host memory (pull.h)
- *   step   --> all have come: import, the next plans move them into the device's prefix tree
- *              the job has failed: nothing is imported
+ *   submit --> a worker is free, enough of the prompt is not cached, and there are pages for it: they are
+ *              reserved, and the request waits in the queue
+ *              the worker computes whole pages of the prompt, which come to the reserved pages (pull.h)
+ *   step   --> all have come: the reserved pages enter the device's prefix tree
+ *              the job has failed, or running sequences need the pages: they are free again
  *          --> the request is admitted like any other, and computes what the tree does not have
- *
- * While others decode, a plan moves at most import_bytes, so that their next tokens do not wait for a
- * whole prompt; its request is admitted when all have been planned.
  *
  * So the last tokens of the prompt, and the first of the answer, are always computed here; a request whose
  * pull fails differs from one that was never pulled in its waiting time alone.
  *
- * Pulled pages are released when the pass whose plan has moved the last of them is collected.
+ * Passes in flight, and moves that the next plan carries out, may still use a page when it is reserved. So
+ * the pages may be written only when the pass of the next plan is collected.
  */
-#include <limits.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "serving/engine/engine_impl.h"
 #include "serving/remote/pull/run.h"
 
-#define MOST_USES	(CAIRN_LEAD_PREFILL * CAIRN_PULL_JOBS)
-#define NOT_MOVED	(-1)
-
-#define IMPORT_BYTES	((int64_t)64 << 20)	/* 1.3 ms over a PCIe 5 link of 16 lanes */
-
-/* A pulled prompt; of its tokens, those before `done` are imported. */
-struct import {
-	struct cairn_pulled d;
-	int32_t done;
-};
+#define MOST_PULLS	(CAIRN_LEAD_PREFILL * CAIRN_PULL_JOBS)
+#define NEXT_PASS	(-1)
 
 struct engine_pull {
 	struct cairn_pull *pull;
 	int32_t min_tokens;		/* not cached; fewer are computed here */
-	/* Pages that a plan moves: of job `id`, by pass number `pass`, or by the next plan. */
-	struct { uint64_t id; int64_t pass; } uses[MOST_USES];
-	int32_t num_uses;
-	struct import imports[MOST_USES];	/* not ended yet, oldest first */
-	int32_t num_imports;
-	size_t page_bytes;
+	/* Pulls whose pages are in use until pass number `pass`, or that of the next plan, is collected. */
+	struct { uint64_t id; int64_t pass; } held[MOST_PULLS];
+	int32_t num_held;
 	int64_t launched, collected;	/* passes */
-	int64_t refused;		/* imports for which there was no room */
-	int64_t parts;			/* of prompts, that were imported at a time */
+	int64_t refused;		/* pulls that ended for want of pages, or of the tokens before them */
 };
 
 int engine_pull_check(const struct cairn_engine_options *o)
@@ -56,26 +42,26 @@ int engine_pull_check(const struct cairn_engine_options *o)
 
 	if (other)
 		return cairn_error(EINVAL, "engine: %s: does not go with prefill_workers", other);
-	if (o->import_bytes < 0)
-		return cairn_error(EINVAL, "engine: import_bytes: %lld", (long long)o->import_bytes);
 	return !o->cache_grain ? cairn_error(EINVAL, "engine: cache_grain: prefill_workers need a prefix "
 					     "tree, by which their keys and values enter") : 0;
 }
 
-int32_t engine_pull_pages(const struct cairn_engine_options *o)
+void engine_pull_options(const struct cairn_engine *e, struct cairn_scheduler_options *so)
 {
+	const struct cairn_engine_options *o = &e->opt;
 	const int32_t prompts = 2 * ((o->max_context + o->page_size - 1) / o->page_size);
 
 	if (!o->prefill)
-		return 0;
-	return o->pulled_pages ? o->pulled_pages : prompts < o->num_pages ? prompts : o->num_pages;
+		return;
+	so->max_reserved = MOST_PULLS;
+	so->reserved_pages = o->pulled_pages ? o->pulled_pages : prompts;
 }
 
 int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model)
 {
-	struct cairn_pull_options po = {
-		.page_size = e->opt.page_size, .max_rows = e->opt.max_rows,
-		.max_context = e->opt.max_context, .num_pages = engine_pull_pages(&e->opt),
+	const struct cairn_pull_options po = {
+		.kv = cairn_worker_kv(e->worker), .max_rows = e->opt.max_rows,
+		.max_context = e->opt.max_context,
 	};
 
 	if (!e->opt.prefill)
@@ -84,8 +70,6 @@ int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model)
 	if (!e->pull)
 		return cairn_error(ENOMEM, "engine: no memory");
 	e->pull->min_tokens = e->opt.prefill_min ? e->opt.prefill_min : e->opt.max_rows;
-	po.pages = cairn_tiers_pulled(e->tiers, &po.page_bytes);
-	e->pull->page_bytes = po.page_bytes;
 	return cairn_pull_create(&e->pull->pull, e->opt.prefill, model, &po);
 }
 
@@ -97,145 +81,114 @@ void engine_pull_destroy(struct cairn_engine *e)
 	e->pull = NULL;
 }
 
+/* Returns how many tokens of a prompt a worker could compute: the last one is always computed here. */
+static int32_t tokens_of(const struct cairn_engine *e, const struct cairn_request *request)
+{
+	return (request->num_prompt - 1) / e->opt.page_size * e->opt.page_size;
+}
+
 /*
  * A worker computes a prompt from its beginning, cached tokens included. That pays only if at most half of
  * the prompt is cached.
  */
-int engine_pull_offer(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
+int engine_pull_wants(const struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
-	const int32_t ps = e->opt.page_size, len = (request->num_prompt - 1) / ps * ps;
-	int32_t first, cached;
+	const int32_t len = tokens_of(e, request);
+	int32_t cached;
 
 	if (!e->pull || r->scored_prompt || len < e->pull->min_tokens)
 		return 0;
 	cached = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt,
-					&first);
-	if (len - cached < e->pull->min_tokens || len - cached < cached)
-		return 0;
-	r->is_pulled = cairn_pull_begin(e->pull->pull, r->handle, request->prompt, len, first);
-	return r->is_pulled;
+					&r->pulled_first);
+	return len - cached >= e->pull->min_tokens && len - cached >= cached;
+}
+
+void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
+{
+	struct engine_pull *p = e->pull;
+	const int32_t len = tokens_of(e, request), *pages;
+
+	if (cairn_scheduler_reserve(e->scheduler, r->handle, r->pulled_first, len, &pages))
+		return;
+	if (cairn_pull_begin(p->pull, r->handle, request->prompt, len, r->pulled_first, pages) != 1) {
+		cairn_scheduler_unreserve(e->scheduler, r->handle);
+		return;
+	}
+	r->is_pulled = 1;
+	p->held[p->num_held].id = r->handle;
+	p->held[p->num_held++].pass = NEXT_PASS;
+}
+
+static void release(struct engine_pull *p, uint64_t id)
+{
+	int32_t kept = 0;
+
+	for (int32_t i = 0; i < p->num_held; i++)
+		if (p->held[i].id != id)
+			p->held[kept++] = p->held[i];
+	p->num_held = kept;
 }
 
 void engine_pull_end(struct cairn_engine *e, struct request *r)
 {
-	if (r->is_pulled)
-		cairn_pull_drop(e->pull->pull, r->handle);
+	if (!r->is_pulled)
+		return;
 	r->is_pulled = 0;
+	release(e->pull, r->handle);
+	cairn_pull_drop(e->pull->pull, r->handle);
+	cairn_scheduler_unreserve(e->scheduler, r->handle);
 }
 
-/* Returns how many tokens the next plan may move: all, if nobody waits for it. */
-static int32_t tokens_to_move(const struct cairn_engine *e)
+/* The scheduler has given the pages of these to running sequences, in the plan that is carried out next. */
+void engine_pull_revoked(struct cairn_engine *e)
 {
-	const int64_t bytes = e->opt.import_bytes ? e->opt.import_bytes : IMPORT_BYTES;
-	const int64_t pages = bytes / (int64_t)e->pull->page_bytes;
-	struct cairn_scheduler_stats stats;
+	uint64_t id;
 
-	cairn_scheduler_stats(e->scheduler, &stats);
-	if (!stats.num_running || pages > INT32_MAX / e->opt.page_size)
-		return INT32_MAX;
-	return (pages ? (int32_t)pages : 1) * e->opt.page_size;
-}
+	while (e->pull && cairn_scheduler_revoked(e->scheduler, &id)) {
+		struct request *r = engine_find(e, id);
 
-/* The pages are released with those that the next plan moves: plans before may still be reading some. */
-static void release_later(struct engine_pull *p, uint64_t id)
-{
-	p->uses[p->num_uses].id = id;
-	p->uses[p->num_uses++].pass = NOT_MOVED;
-}
-
-/*
- * Imports up to `most` tokens of a prompt. Returns 1 if nothing more is to be imported, because all is or
- * because there is no room, and 0 if something is.
- */
-static int import(struct cairn_engine *e, struct request *r, struct import *m, int32_t most)
-{
-	const struct cairn_pulled *d = &m->d;
-	const int32_t left = d->num_tokens - m->done, end = m->done + (left < most ? left : most);
-	struct engine_pull *p = e->pull;
-	int ret;
-
-	ret = cairn_scheduler_import(e->scheduler, d->id, m->done, end,
-				     d->page + (m->done - d->first) / e->opt.page_size);
-	if (ret < 0 && m->done == d->first)
-		cairn_pull_release(p->pull, d->id);
-	else if (ret < 0 || end == d->num_tokens)
-		release_later(p, d->id);
-	if (ret < 0) {
-		p->refused += ret == -ENOSPC || ret == -ENOENT;
-		return ret == -ENOSPC || ret == -ENOENT ? 1 : ret;
+		if (r)
+			engine_pull_end(e, r);
+		e->pull->refused++;
 	}
-	if (r)
-		r->imported += ret;
-	p->parts++;
-	m->done = end;
-	return end == d->num_tokens;
-}
-
-/* The request may be admitted. */
-static int end_pull(struct cairn_engine *e, uint64_t id)
-{
-	struct request *r = engine_find(e, id);
-	int ret;
-
-	if (r)
-		r->is_pulled = 0;
-	ret = cairn_scheduler_fetched(e->scheduler, id);
-	return ret == -ENOENT ? 0 : ret;	/* -ENOENT: cancelled meanwhile */
-}
-
-/* Imports from the oldest prompt. Returns 1 if that was the last of it. */
-static int import_oldest(struct cairn_engine *e, int32_t most)
-{
-	struct engine_pull *p = e->pull;
-	const uint64_t id = p->imports[0].d.id;
-	int ret = import(e, engine_find(e, id), &p->imports[0], most);
-
-	if (ret <= 0)
-		return ret;
-	p->num_imports--;
-	memmove(p->imports, p->imports + 1, (size_t)p->num_imports * sizeof(p->imports[0]));
-	CAIRN_TRY(end_pull(e, id));
-	return 1;
 }
 
 int engine_pull_take(struct cairn_engine *e)
 {
-	struct engine_pull *p = e->pull;
 	struct cairn_pulled d;
-	int32_t most;
-	int ret = 1;
 
-	if (!p)
-		return 0;
-	while (cairn_pull_ended(p->pull, &d)) {
+	while (e->pull && cairn_pull_ended(e->pull->pull, &d)) {
+		struct request *r = engine_find(e, d.id);
+		int ret = 0;
+
 		if (d.failed)
-			CAIRN_TRY(end_pull(e, d.id));
+			cairn_scheduler_unreserve(e->scheduler, d.id);
 		else
-			p->imports[p->num_imports++] = (struct import){ .d = d, .done = d.first };
+			ret = cairn_scheduler_import(e->scheduler, d.id);
+		e->pull->refused += ret == -ENOENT && r && !r->cancelled;
+		if (ret < 0 && ret != -ENOENT)
+			return ret;
+		if (r && ret > 0)
+			r->imported += ret;
+		if (r)
+			r->is_pulled = 0;
+		release(e->pull, d.id);
 	}
-	most = p->num_imports ? tokens_to_move(e) : 0;
-	while (p->num_imports && ret == 1 && most > 0) {
-		const int32_t before = p->imports[0].done, end = p->imports[0].d.num_tokens;
-
-		ret = import_oldest(e, most);
-		if (most != INT32_MAX)
-			most -= end - before;	/* below 0 if it is not the last of it */
-	}
-	return ret < 0 ? ret : 0;
+	return 0;
 }
 
-/* Releases the pages that passes up to this one have moved. */
-static void release(struct engine_pull *p, int64_t pass)
+/* Lets the pages be written that no pass uses after this one. */
+static void allow(struct engine_pull *p, int64_t pass)
 {
 	int32_t kept = 0;
 
-	for (int32_t i = 0; i < p->num_uses; i++) {
-		if (p->uses[i].pass != NOT_MOVED && p->uses[i].pass <= pass)
-			cairn_pull_release(p->pull, p->uses[i].id);
+	for (int32_t i = 0; i < p->num_held; i++) {
+		if (p->held[i].pass != NEXT_PASS && p->held[i].pass <= pass)
+			cairn_pull_allow(p->pull, p->held[i].id);
 		else
-			p->uses[kept++] = p->uses[i];
+			p->held[kept++] = p->held[i];
 	}
-	p->num_uses = kept;
+	p->num_held = kept;
 }
 
 /* The moves of a plan without rows are done when it has been carried out. */
@@ -246,16 +199,16 @@ void engine_pull_carried(struct cairn_engine *e, int has_rows)
 	if (!p)
 		return;
 	p->launched += has_rows;
-	for (int32_t i = 0; i < p->num_uses; i++)
-		if (p->uses[i].pass == NOT_MOVED)
-			p->uses[i].pass = has_rows ? p->launched : p->collected;
-	release(p, p->collected);
+	for (int32_t i = 0; i < p->num_held; i++)
+		if (p->held[i].pass == NEXT_PASS)
+			p->held[i].pass = p->launched;
+	allow(p, p->collected);
 }
 
 void engine_pull_collected(struct cairn_engine *e)
 {
 	if (e->pull)
-		release(e->pull, ++e->pull->collected);
+		allow(e->pull, ++e->pull->collected);
 }
 
 void engine_pull_wait(struct cairn_engine *e)
@@ -270,9 +223,4 @@ void engine_pull_stats(const struct cairn_engine *e, struct cairn_engine_stats *
 		return;
 	cairn_pull_stats(e->pull->pull, &stats->pull);
 	stats->pulls_recomputed = stats->pull.failed + e->pull->refused;
-}
-
-int64_t engine_pull_parts(const struct cairn_engine *e)
-{
-	return e->pull ? e->pull->parts : 0;
 }

@@ -350,6 +350,7 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 {
 	int in_flight = cairn_worker_in_flight(e->worker), ret = 0;
 
+	engine_pull_revoked(e);
 	CAIRN_TRY(tell_moves(e, p));
 	CAIRN_TRY(e->opt.attention || e->opt.stripes ? engine_remote_copies(e, p) :
 		  cairn_tiers_before(e->tiers, p));

@@ -29,9 +29,6 @@ struct answer {
 	int cancel_at, end_at;
 };
 
-/* As in engine_impl.h, which tests cannot include. */
-int64_t engine_pull_parts(const struct cairn_engine *e);
-
 static inline int take(void *ctx, int32_t index, const struct cairn_token *token)
 {
 	struct answer *a = (struct answer *)ctx + index;

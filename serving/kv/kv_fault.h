@@ -73,9 +73,10 @@ enum cairn_kv_fault {
 	FAULT_LANE_BUSY,		/* a lane's next plan is formed before the last one is reported */
 	/* import */
 	FAULT_IMPORT_GAP,		/* a prefix enters the tree although tokens before it are missing */
-	FAULT_IMPORT_SHIFTED,		/* the first page pulled goes to the first page that is missing */
+	FAULT_IMPORT_SHIFTED,		/* the first reserved page becomes the first one that is missing */
 	FAULT_IMPORT_UNAWAITED,		/* a request is admitted before its import */
 	FAULT_IMPORT_OVERTAKEN,		/* a request that waits for an import counts as overtaken */
+	FAULT_REVOKED_UNTOLD,		/* a reservation is taken back, and nobody is told */
 	NUM_FAULTS
 };
 

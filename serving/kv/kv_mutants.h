@@ -59,6 +59,10 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_fork			mutant_scheduler_fork
 #define cairn_scheduler_cached			mutant_scheduler_cached
 #define cairn_scheduler_import			mutant_scheduler_import
+#define cairn_scheduler_reserve			mutant_scheduler_reserve
+#define cairn_scheduler_revoked			mutant_scheduler_revoked
+#define cairn_scheduler_unreserve		mutant_scheduler_unreserve
+#define sched_revoke				mutant_sched_revoke
 #define cairn_scheduler_hold			mutant_scheduler_hold
 #define cairn_scheduler_plan			mutant_scheduler_plan
 #define cairn_scheduler_plan_lane		mutant_scheduler_plan_lane
@@ -79,6 +83,7 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define model_plan				mutant_model_plan
 #define model_is_busy				mutant_model_is_busy
 #define model_report				mutant_model_report
+#define model_revoked				mutant_model_revoked
 #define model_stops				mutant_model_stops
 #define model_wrong				mutant_model_wrong
 #define sched_add_drafts			mutant_sched_add_drafts

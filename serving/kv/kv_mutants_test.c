@@ -114,6 +114,7 @@ MUTANT(scheduler_import_gap, IMPORT_GAP, scheduler)
 MUTANT(scheduler_import_shifted, IMPORT_SHIFTED, scheduler)
 MUTANT(scheduler_import_unawaited, IMPORT_UNAWAITED, scheduler)
 MUTANT(scheduler_import_overtaken, IMPORT_OVERTAKEN, scheduler)
+MUTANT(scheduler_revoked_untold, REVOKED_UNTOLD, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
@@ -144,7 +145,7 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_lane_resumed_anywhere), UNIT(scheduler_lane_left_unasked),
 	UNIT(scheduler_lane_busy),
 	UNIT(scheduler_import_gap), UNIT(scheduler_import_shifted), UNIT(scheduler_import_unawaited),
-	UNIT(scheduler_import_overtaken),
+	UNIT(scheduler_import_overtaken), UNIT(scheduler_revoked_untold),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

@@ -80,7 +80,8 @@ enum cairn_remote_fault {
 	FAULT_LEASE_IGNORED,		/* runs are taken after the lease has ended */
 	FAULT_CREDIT_LEAK,		/* runs that are not wanted give no credit back */
 	FAULT_DROPPED_KEPT,		/* runs of a dropped job are stored */
-	FAULT_PAGES_FREED_EARLY,	/* a dropped job's pages are free before its worker has ended it */
+	FAULT_PLACE_FREED_EARLY,	/* a dropped job's place is free before its worker has ended it */
+	FAULT_WRITES_UNASKED,		/* pages are written before they may be */
 	FAULT_END_TOO_EARLY,		/* a job may end before all its runs have come */
 	/* prefill workers */
 	FAULT_LEASE_ENDLESS,		/* pages are held after the lease has ended */

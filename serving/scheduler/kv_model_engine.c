@@ -123,11 +123,25 @@ static uint64_t keys_at(const struct model_engine *e, const struct model_request
 	return keys_of(e, r, a, place, first, end < first + chunk ? end : first + chunk);
 }
 
-void model_fill(const struct model_engine *e, const struct model_request *r, int32_t place, int32_t num,
-		uint64_t (*pages)[MODEL_PAGE])
+void model_fill(struct model_engine *e, const struct model_request *r)
 {
-	for (int32_t i = 0; i < num; i++)
-		pages[i / e->opt.page_size][i % e->opt.page_size] = keys_at(e, r, &r->answers[0], place + i);
+	const int32_t ps = e->opt.page_size;
+
+	for (int32_t i = 0; i < r->reserved * ps; i++)
+		e->device[r->pages[i / ps]][i % ps] = keys_at(e, r, &r->answers[0], r->first + i);
+}
+
+/* A page of a reservation is nobody else's, but plan number `from` may still move what it held before. */
+static int check_page(struct model_engine *e, int32_t page)
+{
+	for (int i = 0; i < MODEL_REQUESTS; i++) {
+		const struct model_request *r = &e->requests[i];
+
+		for (int32_t k = 0; r->there && e->plans >= r->from && k < r->reserved; k++)
+			if (r->pages[k] == page)
+				return model_wrong(e, "a plan uses a reserved page", page, i);
+	}
+	return 0;
 }
 
 static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
@@ -136,19 +150,18 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	int on_disk = m->kind == CAIRN_MOVE_SPILL || m->kind == CAIRN_MOVE_FETCH;
 	int32_t pages = on_disk ? e->opt.host_pages : e->opt.num_pages;
 	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages :
-			m->kind == CAIRN_MOVE_PULL ? e->num_pulled : e->opt.host_pages;
+			e->opt.host_pages;
 
-	if (m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
+	if (m->kind == CAIRN_MOVE_PULL || m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
 		return model_wrong(e, "a move is out of range", m->page, m->to);
+	if (!on_disk && (check_page(e, m->page) || (m->kind == CAIRN_MOVE_COPY && check_page(e, m->to))))
+		return -1;
 	switch (m->kind) {
 	case CAIRN_MOVE_COPY:
 		memmove(e->device[m->to], e->device[m->page], bytes);
 		return 0;
 	case CAIRN_MOVE_IN:
 		memcpy(e->device[m->page], e->host[m->to], bytes);
-		return 0;
-	case CAIRN_MOVE_PULL:
-		memcpy(e->device[m->page], e->pulled[m->to], bytes);
 		return 0;
 	case CAIRN_MOVE_SPILL:
 		memcpy(e->disk[m->to], e->host[m->page], bytes);
@@ -284,6 +297,9 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		return -1;
 	if (!pages || n * e->opt.page_size < end)
 		return model_wrong(e, "rows without pages, their end", end, n * e->opt.page_size);
+	for (int32_t i = 0; i < n; i++)
+		if (check_page(e, pages[i]))
+			return -1;
 	for (int32_t i = 0; i < item->first; i++) {
 		if (e->device[pages[i / e->opt.page_size]][i % e->opt.page_size] != keys_at(e, r, a, i))
 			return model_wrong(e, "attention reads wrong KV at", i, item->first);
@@ -350,6 +366,20 @@ int model_is_busy(const struct model_engine *e)
 	return e->opt.lanes < 2 && e->num_flights > e->opt.ahead;
 }
 
+int model_revoked(struct model_engine *e)
+{
+	uint64_t id;
+
+	while (cairn_scheduler_revoked(e->s, &id)) {
+		struct model_request *r = model_find(e, id);
+
+		if (!r || !r->reserved)
+			return model_wrong(e, "taken back, but not reserved", (int64_t)id, 0);
+		r->reserved = r->pulled = 0;
+	}
+	return 0;
+}
+
 int model_plan(struct model_engine *e, int32_t *rows)
 {
 	const struct cairn_step_plan *p;
@@ -365,13 +395,12 @@ int model_plan(struct model_engine *e, int32_t *rows)
 	e->lane = e->opt.lanes > 1 ? (e->lane + 1) % e->opt.lanes : 0;
 	if (cairn_scheduler_verify(e->s))
 		return model_wrong(e, "verify", -1, 0);
-	if (model_events(e) || check_plan(e, p))
+	if (model_events(e) || check_plan(e, p) || model_revoked(e))
 		return -1;
 	for (int32_t i = 0; i < p->num_moves_before; i++) {
 		if (carry_out_move(e, &p->moves[i]))
 			return -1;
 	}
-	e->num_pulled = 0;
 	for (int32_t i = 0; i < p->num_items; i++) {
 		if (carry_out_item(e, p, &p->items[i], &f))
 			return -1;
@@ -390,6 +419,7 @@ int model_plan(struct model_engine *e, int32_t *rows)
 		if (f.draws[i].counts)
 			a->gen[a->drawn++] = f.draws[i].token;
 	}
+	e->plans++;
 	if (p->num_items)
 		e->flights[e->num_flights++] = f;
 	*rows = p->num_rows;
@@ -504,6 +534,12 @@ int model_events(struct model_engine *e)
 	for (int32_t i = 0; i < num; i++) {
 		if (check_event(e, &ev[i]))
 			return -1;
+	}
+	for (int i = 0; i < MODEL_REQUESTS; i++) {	/* of requests that have ended */
+		if (e->requests[i].there || !e->requests[i].reserved)
+			continue;
+		e->requests[i].reserved = 0;
+		cairn_scheduler_unreserve(e->s, e->requests[i].id);
 	}
 	return 0;
 }

@@ -44,6 +44,9 @@ struct model_request {
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
 	int pulled;			/* waits for an import */
+	/* Its reservation: pages[0 .. reserved) may be written once plan number `from` is carried out. */
+	int32_t first, reserved, pages[MODEL_LEN];
+	uint64_t from;
 	int32_t lane;			/* of its last rows */
 	int movable;
 	struct model_answer answers[3 * MODEL_SEQS];
@@ -66,8 +69,8 @@ struct model_engine {
 	struct cairn_scheduler *s;
 	struct cairn_scheduler_options opt;
 	uint64_t device[MODEL_PAGES][MODEL_PAGE], host[MODEL_PAGES][MODEL_PAGE],
-		disk[MODEL_PAGES][MODEL_PAGE], pulled[MODEL_PAGES][MODEL_PAGE];
-	int32_t num_pulled;		/* pages of pulled that the next plan may move */
+		disk[MODEL_PAGES][MODEL_PAGE];
+	uint64_t plans;			/* carried out */
 	struct model_request requests[MODEL_REQUESTS];
 	struct model_flight flights[CAIRN_SCHED_LANES];
 	int num_flights;
@@ -86,9 +89,8 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
-/* Fills a page from `from` on with the digests that the positions from `place` on must have. */
-void model_fill(const struct model_engine *e, const struct model_request *r, int32_t place, int32_t num,
-		uint64_t (*pages)[MODEL_PAGE]);
+/* Fills the reserved pages of a request with the digests that their positions must have. */
+void model_fill(struct model_engine *e, const struct model_request *r);
 /* The scheduler's function `draft`; ctx: the engine. Fails if it is not given the answer's tokens. */
 int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 /*
@@ -96,6 +98,8 @@ int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
  * or -1 if a check failed.
  */
 int model_plan(struct model_engine *e, int32_t *rows);
+/* Takes note of the reservations that the scheduler has taken back. Returns -1 if one is wrong. */
+int model_revoked(struct model_engine *e);
 /* Returns whether a plan must be reported before the next one can be formed. */
 int model_is_busy(const struct model_engine *e);
 int model_report(struct model_engine *e);

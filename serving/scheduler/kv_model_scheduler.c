@@ -50,7 +50,7 @@ static const char *const sched_ops[NUM_SCHED_OPS] = {
 	"time passes",
 	"let an answer speculate or not",
 	"the device loses its memory",
-	"import",
+	"reserve or import",
 };
 
 static int submit(struct model_engine *e, const struct kv_op *op, int more)
@@ -122,41 +122,66 @@ static int step(struct model_engine *e, int32_t *rows)
 static int fetched(struct model_engine *e)
 {
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
-		int ret = e->requests[i].there ? cairn_scheduler_fetched(e->s, e->requests[i].id) : 0;
+		struct model_request *r = &e->requests[i];
+		int ret = r->there ? cairn_scheduler_fetched(e->s, r->id) : 0;
 
-		if (ret && (ret != -ENOENT || e->requests[i].pulled))
+		if (ret && ret != -ENOENT)
 			return model_wrong(e, "fetched", ret, 0);
-		e->requests[i].pulled = 0;
+		if (r->there && r->pulled)
+			cairn_scheduler_unreserve(e->s, r->id);
+		r->pulled = r->reserved = 0;
 	}
 	return 0;
 }
 
-/* Imports whole pages of a waiting prompt, from what was cached at some time on. */
+/* Reserves pages for whole pages of a waiting prompt, from what was cached at some time on. */
+static int reserve(struct model_engine *e, struct model_request *r, int32_t first, int32_t num)
+{
+	const int32_t ps = e->opt.page_size, *pages;
+	int ret = cairn_scheduler_reserve(e->s, r->id, first * ps, (first + num) * ps, &pages);
+
+	if (ret == -EINVAL && (!e->opt.grain || e->opt.repeat_chunk))
+		ret = -ENOSPC;
+	if (ret && ret != -ENOSPC)
+		return model_wrong(e, "reserve", ret, 0);
+	r->pulled = !ret;
+	if (ret)
+		return 0;
+	r->first = first * ps;
+	for (int32_t k = 0; k < num; k++)
+		r->pages[k] = pages[k];
+	r->reserved = num;
+	r->from = e->plans + 1;
+	return 0;
+}
+
+/* Reserves pages for a waiting prompt, if it has none, and fills and imports them as soon as it may. */
 static int import(struct model_engine *e, struct model_request *r, uint32_t from, uint32_t num)
 {
 	const int32_t ps = e->opt.page_size, most = (r->num_prompt - 1) / ps;
 	const int32_t first = most ? (int32_t)(from % (uint32_t)most) : 0;
 	const int32_t len = most ? 1 + (int32_t)(num % (uint32_t)(most - first)) : 0;
 	struct cairn_cache_salt salt = { 0, r->salt };
-	int32_t here, cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
+	int32_t rows, here, cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
+	const uint64_t id = r->id;
 	int ret;
 
-	if (!r->pulled || !most || e->num_pulled + len > MODEL_PAGES)
+	if (!r->pulled || !most)
 		return 0;
 	if (cached % ps || cached >= r->num_prompt || here % ps || here > cached)
 		return model_wrong(e, "cached", cached, r->num_prompt);
-	model_fill(e, r, first * ps, len * ps, e->pulled + e->num_pulled);
-	ret = cairn_scheduler_import(e->s, r->id, first * ps, (first + len) * ps, e->num_pulled);
-	if (ret == -EINVAL && (!e->opt.grain || e->opt.repeat_chunk))
+	if (!r->reserved && (reserve(e, r, first, len) || ((from >> 8) % 2 && step(e, &rows))))
+		return -1;
+	/* it may be gone; and plans before the reservation may still use the pages */
+	if (!r->there || r->id != id || !r->reserved || e->plans < r->from)
 		return 0;
-	if (ret < 0 && ret != -ENOSPC && ret != -ENOENT)
-		return model_wrong(e, "import", ret, 0);
-	if ((ret == -ENOENT) != (first * ps > here))
-		return model_wrong(e, "import behind", first * ps, here);
-	e->num_pulled += len;
-	ret = cairn_scheduler_fetched(e->s, r->id);
-	r->pulled = 0;
-	return ret ? model_wrong(e, "fetched", ret, 0) : 0;
+	cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
+	model_fill(e, r);
+	ret = cairn_scheduler_import(e->s, r->id);
+	if ((ret == -ENOENT) != (r->first > here) || (ret < 0 && ret != -ENOENT))
+		return model_wrong(e, "import", ret, here);
+	r->pulled = r->reserved = 0;
+	return 0;
 }
 
 /* Beam search: forks another answer from one and replaces its last token. */
@@ -262,6 +287,11 @@ static int reset(struct model_engine *e, int undo)
 	memset(e->device, 0, sizeof(e->device));
 	while (undo--)
 		undo_last(e);
+	if (model_revoked(e))
+		return -1;
+	for (int i = 0; i < MODEL_REQUESTS; i++)
+		if (e->requests[i].there && e->requests[i].reserved)
+			return model_wrong(e, "reserved after a reset", i, 0);
 	return 0;
 }
 
@@ -385,6 +415,8 @@ static int sched_run(const struct kv_op *ops, int n, char *why, size_t why_len)
 	}
 	e->opt.disk_pages = e->opt.host_pages && (a >> 24) % 2 ? 30 : 0;
 	e->opt.grain = (a >> 25) % 8 == 0 ? 0 : (a >> 25) % 2 ? 1 : e->opt.page_size;
+	e->opt.max_reserved = 1 + (int32_t)(b >> 14) % 3;
+	e->opt.reserved_pages = (b >> 16) % 4 ? e->opt.num_pages : 4;
 	if (cairn_scheduler_create(&e->s, &e->opt))
 		return 0;
 	for (i = 0; i < n; i++) {

@@ -39,6 +39,9 @@ static int check_options(struct cairn_scheduler_options *o)
 	if (o->lanes < 0 || o->lanes > (o->host_pages || o->max_drafts ? 1 : CAIRN_SCHED_LANES))
 		return cairn_error(EINVAL, "scheduler: lanes: is %d, must be 1..%d, or 1 with a host tier or "
 				   "drafts", o->lanes, CAIRN_SCHED_LANES);
+	if (o->max_reserved < 0 || o->reserved_pages < 0 || !o->max_reserved != !o->reserved_pages)
+		return cairn_error(EINVAL, "scheduler: max_reserved: %d, reserved_pages: %d: both or none",
+				   o->max_reserved, o->reserved_pages);
 	o->lanes = o->lanes ? o->lanes : 1;
 	o->max_queued = o->max_queued ? o->max_queued : 1024;
 	o->window = o->window ? o->window : 32;
@@ -81,6 +84,9 @@ static int create_arrays(struct cairn_scheduler *s)
 	s->drawn_rows = calloc((size_t)s->opt.max_drafts + 1, sizeof(*s->drawn_rows));
 	if (!s->proposals || !s->drafts || !s->parents || !s->drawn_rows)
 		return -ENOMEM;
+	s->reservations = calloc((size_t)s->opt.max_reserved + 1, sizeof(*s->reservations));
+	if (!s->reservations)
+		return -ENOMEM;
 	s->running = calloc(seqs + 1, sizeof(struct sched_seq *));
 	s->demands = calloc(2 * seqs + 2, sizeof(*s->demands));
 	s->path_tokens = calloc(path, sizeof(*s->path_tokens));
@@ -111,7 +117,7 @@ int cairn_scheduler_create(struct cairn_scheduler **out, const struct cairn_sche
 		goto out_destroy;
 	}
 	/* the host pool needs a handle per running sequence, one per preempted one and two for transfers */
-	ret = create_tier(&s->device, &s->opt, s->opt.num_pages, s->opt.max_seqs + 1);
+	ret = create_tier(&s->device, &s->opt, s->opt.num_pages, s->opt.max_seqs + 1 + s->opt.max_reserved);
 	if (!ret)
 		ret = create_tier(&s->host, &s->opt, s->opt.host_pages, 2 * s->opt.max_seqs + 2);
 	if (!ret)
@@ -174,6 +180,7 @@ void cairn_scheduler_destroy(struct cairn_scheduler *s)
 	free(s->after.moves);
 	free(s->running);
 	free(s->demands);
+	free(s->reservations);
 	free(s->path_tokens);
 	free(s->path_pages);
 	free(s->events);
@@ -527,8 +534,8 @@ int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 {
 	struct sched_seq *q = sched_find(s, request, -1);
 
-	if (!q || (q->is_fetching != SCHED_FETCHING && q->is_fetching != SCHED_PULLED))
-		return cairn_error(ENOENT, "request %llu does not wait for the disk or an import",
+	if (!q || q->is_fetching != SCHED_FETCHING)
+		return cairn_error(ENOENT, "request %llu does not wait for the disk",
 				   (unsigned long long)request);
 	q->is_fetching = SCHED_FETCHED;
 	return 0;

@@ -129,6 +129,7 @@ struct cairn_scheduler_options {
 	int (*draft)(void *ctx, struct cairn_sched_draft *drafts, int32_t num);
 	void *draft_ctx;
 	int32_t lanes;			/* 0: 1; not with a host tier or drafts; ahead is ignored if > 1 */
+	int32_t max_reserved, reserved_pages;	/* reservations at once, and pages of all of them; 0: none */
 };
 
 #define CAIRN_SCHED_LANES	3	/* most */
@@ -144,7 +145,7 @@ struct cairn_scheduler_request {
 	int scored;			/* every row of its prompt needs logits */
 	int lockstep;			/* for beam search: plan a row only once its token is known */
 	int speculates;			/* its answers may have drafted rows; not with lockstep */
-	int pulled;			/* waits for cairn_scheduler_fetched(); later requests go ahead */
+	int pulled;			/* waits for cairn_scheduler_import(); later requests go ahead */
 	int movable;			/* may change its lane between two plans, while it has one answer */
 	int in_first_lane;		/* must be in lane 0, which it then does not leave */
 };
@@ -156,7 +157,7 @@ enum cairn_move_kind {
 	CAIRN_MOVE_SPILL,   /* host slot `page` -> disk slot `to` */
 	CAIRN_MOVE_FETCH,   /* disk slot `to` -> host slot `page` */
 	CAIRN_MOVE_OFFLOAD, /* as OUT, but after the rows, and layer by layer if possible */
-	CAIRN_MOVE_PULL,    /* pulled page `to` (cairn_scheduler_import) -> device page */
+	CAIRN_MOVE_PULL,    /* in no plan: stats count the pages that imports bring into the tree */
 	CAIRN_NUM_MOVES
 };
 
@@ -318,19 +319,35 @@ int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
 int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cache_salt salt,
 			       const int32_t *tokens, int32_t num_tokens, int32_t *on_device);
 /*
- * The keys and values of tokens [first, num_tokens) of a waiting request, both in whole pages, are in pulled
- * pages `source` and following. The next plan moves them to the device, into its prefix tree; the pages must
- * stay as they are until its moves have been carried out. Returns how many tokens the tree did not have. Call
- * cairn_scheduler_fetched() afterwards, whatever this returns. Errors: -ENOENT (the request does not wait for
- * an import, or the device's tree has lost the first tokens), -ENOSPC (no free pages), -EINVAL (the range;
+ * Imports: the keys and values of a request that was submitted as `pulled` are computed elsewhere.
+ *
+ * _reserve takes pages for tokens [first, num_tokens) of its prompt, both in whole pages, and returns them in
+ * *pages, valid until the next call of the scheduler. It takes free pages and those of the tree, if the
+ * request could be admitted beside all that runs. Plans formed before may still use the pages: the engine
+ * must not write them until the next plan has been carried out.
+ *
+ * _import puts the pages, which now hold these keys and values, into the device's prefix tree, and returns
+ * how many tokens the tree did not have. Like every prefix there, they may be evicted before the request is
+ * admitted. _unreserve frees the pages instead; it does nothing if there are none, and the request may have
+ * ended. After either, whatever it returns, the reservation has ended, and the request waits no longer.
+ *
+ * A running sequence that finds no other page takes back the youngest reservation, and its request waits no
+ * longer. After each plan, and before carrying it out, call _revoked until it returns 0: it returns 1 for
+ * each reservation taken back since, whose pages must not be written any more.
+ *
+ * Errors: -ENOENT (the request does not wait for an import, or has no reservation; _import: the tree has
+ * lost the tokens before `first`), -ENOSPC (no room, or too many reservations), -EINVAL (the range; no tree;
  * repeat_chunk), -ENOMEM.
  */
-int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
-			   int32_t source);
+int cairn_scheduler_reserve(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
+			    const int32_t **pages);
+int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request);
+void cairn_scheduler_unreserve(struct cairn_scheduler *s, uint64_t request);
+int cairn_scheduler_revoked(struct cairn_scheduler *s, uint64_t *request);
 
 /*
- * Reports that all FETCH moves for this request are done, or that nothing more is imported for it. The
- * request is not admitted before that. -ENOENT: no such request, or it is not waiting.
+ * Reports that all FETCH moves for this request are done. The request is not admitted before that. -ENOENT:
+ * no such request, or it is not waiting.
  */
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request);
 

@@ -68,7 +68,7 @@ int sched_add_drafts(struct cairn_scheduler *s, struct plan_buffer *b, struct sc
 	if (num > s->opt.draft_rows - b->num_drafts)
 		num = s->opt.draft_rows - b->num_drafts;
 	/* Drafts take free pages and cached ones, but preempt nobody. */
-	for (; num > 0 && (ret = sched_grow(s, q, q->computed + num, 0)) == -ENOSPC; num /= 2)
+	for (; num > 0 && (ret = sched_grow(s, q, q->computed + num, SCHED_CACHED)) == -ENOSPC; num /= 2)
 		;
 	if (num < 1)
 		return 0;

@@ -23,6 +23,8 @@
  *   4. passed <= max_passes.
  *   5. With lanes, a sequence is in flight in one plan at most, and running sequences have a lane.
  *   6. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
+ *   7. The handles in the device's pool are those of the running sequences and of the reservations, whose
+ *      pages number num_reserved_pages <= reserved_pages.
  */
 #ifndef CAIRN_SCHEDULER_IMPL_H
 #define CAIRN_SCHEDULER_IMPL_H
@@ -45,6 +47,9 @@ struct sched_request {
 	int32_t lane;			/* NOWHERE: none yet */
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
+
+/* From whom a sequence may take pages that are not free; each includes those before it. */
+enum sched_from { SCHED_CACHED, SCHED_RESERVED, SCHED_RUNNING };
 
 /* Where the keys of a waiting request may come from, besides the trees. */
 enum sched_fetching {
@@ -77,6 +82,13 @@ struct sched_seq {
 	uint64_t put_off;		/* last plan that held it back to wait for another's prompt */
 	int32_t draw[SCHED_PLANS];	/* its draw in the unreported plan of this buffer; -1: none */
 	int32_t tokens[];		/* [num_prompt + max_new] */
+};
+
+/* Pages for keys and values that are computed elsewhere. */
+struct reservation {
+	uint64_t request;
+	int32_t kv;			/* handle in the device's pool; NOWHERE: taken back, not told yet */
+	int32_t first, num_tokens;	/* tokens of the prompt, whole pages */
 };
 
 struct tier {
@@ -123,6 +135,8 @@ struct cairn_scheduler {
 	int32_t lane, used_lanes;	/* of the plan being formed; lanes that requests may enter */
 	int64_t lane_tokens[CAIRN_SCHED_LANES];	/* of their requests, while requests are admitted */
 	struct move_list before, after;	/* moves of the next plan */
+	struct reservation *reservations;	/* [max_reserved], oldest first */
+	int32_t num_reservations, num_reserved_pages;	/* pages: of those that have a handle */
 	struct cairn_sched_draft *proposals;	/* [max_seqs] */
 	int32_t *drafts, *parents;	/* [max_seqs * max_drafts] */
 	int32_t *drawn_rows;		/* scratch: [max_drafts] */
@@ -168,11 +182,15 @@ int sched_settle(struct cairn_scheduler *s, struct sched_seq *q, int32_t accepte
 
 /* scheduler_memory.c */
 int sched_move(struct cairn_scheduler *s, struct move_list *list, int kind, int32_t page, int32_t to);
-int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt);
+int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, enum sched_from from);
 int sched_preempt(struct cairn_scheduler *s, struct sched_seq *q);
 void sched_forecast(struct cairn_scheduler *s);
-int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found);
+int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found, int reserved);
 void sched_expect(struct cairn_scheduler *s, const struct sched_seq *q);
+
+/* scheduler_import.c */
+/* Takes back the youngest reservation. Returns 0 if there is none. */
+int sched_revoke(struct cairn_scheduler *s);
 
 /* scheduler_lanes.c */
 /* Counts the tokens of each lane's requests, to which sched_enter_lane() adds. */

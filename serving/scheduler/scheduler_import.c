@@ -2,10 +2,11 @@
 /*
  * scheduler_import - keys and values that another process has computed enter the device's prefix tree
  *
- * The request waits in the queue. An import takes free pages, evicting from the tree if needed, but never
- * pages of a running sequence: it may fail, and the prompt is then computed here. Like every prefix in the
- * tree, what was imported belongs to no request, and may be evicted before the request is admitted.
+ * The request waits in the queue while they are written to pages that are reserved for them. No other
+ * sequence has these pages, and no plan moves anything: the tree takes them as they are.
  */
+#include <string.h>
+
 #include "serving/scheduler/scheduler_impl.h"
 
 static int64_t whole(const struct cairn_scheduler *s, int64_t len)
@@ -27,65 +28,184 @@ int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cac
 	return (int32_t)whole(s, host > found ? host : found);
 }
 
-/* Opens a sequence of `len` tokens. The tree has the first `found` of them, in the pages of path_pages. */
-static int take_pages(struct cairn_scheduler *s, int32_t seq, int64_t found, int64_t len)
-{
-	int ret = cairn_kv_pool_adopt(s->device.pool, seq, s->path_pages, found);
+/* ---- reservations ---- */
 
-	while (!ret && (ret = cairn_kv_pool_resize(s->device.pool, seq, len, NULL)) == -ENOSPC) {
+static struct reservation *find(struct cairn_scheduler *s, uint64_t request)
+{
+	for (int32_t i = 0; i < s->num_reservations; i++)
+		if (s->reservations[i].request == request)
+			return &s->reservations[i];
+	return NULL;
+}
+
+static int32_t pages_of(const struct cairn_scheduler *s, const struct reservation *v)
+{
+	return (v->num_tokens - v->first) / s->opt.page_size;
+}
+
+/* The request, if it is still there, waits no longer. */
+static void end_wait(struct cairn_scheduler *s, uint64_t request)
+{
+	struct sched_seq *q = sched_find(s, request, -1);
+
+	if (q && q->is_fetching == SCHED_PULLED)
+		q->is_fetching = 0;
+}
+
+static void free_pages(struct cairn_scheduler *s, struct reservation *v)
+{
+	if (v->kv == NOWHERE)
+		return;
+	cairn_kv_pool_close(s->device.pool, v->kv);
+	v->kv = NOWHERE;
+	s->num_reserved_pages -= pages_of(s, v);
+}
+
+static void forget(struct cairn_scheduler *s, struct reservation *v)
+{
+	const size_t behind = (size_t)(s->reservations + --s->num_reservations - v);
+
+	memmove(v, v + 1, behind * sizeof(*v));
+}
+
+int sched_revoke(struct cairn_scheduler *s)
+{
+	for (int32_t i = s->num_reservations - 1; i >= 0; i--) {
+		struct reservation *v = &s->reservations[i];
+
+		if (v->kv == NOWHERE)
+			continue;
+		free_pages(s, v);
+		end_wait(s, v->request);
+		if (FAULT(REVOKED_UNTOLD))
+			forget(s, v);
+		return 1;
+	}
+	return 0;
+}
+
+int cairn_scheduler_revoked(struct cairn_scheduler *s, uint64_t *request)
+{
+	for (int32_t i = 0; i < s->num_reservations; i++) {
+		if (s->reservations[i].kv != NOWHERE)
+			continue;
+		*request = s->reservations[i].request;
+		forget(s, &s->reservations[i]);
+		return 1;
+	}
+	return 0;
+}
+
+void cairn_scheduler_unreserve(struct cairn_scheduler *s, uint64_t request)
+{
+	struct reservation *v = find(s, request);
+
+	if (v) {
+		free_pages(s, v);
+		forget(s, v);
+	}
+	end_wait(s, request);
+}
+
+/* Takes free pages, and those of the tree, for a reservation. */
+static int take_pages(struct cairn_scheduler *s, struct reservation *v)
+{
+	const int32_t len = v->num_tokens - v->first;
+	int ret = cairn_kv_pool_open(s->device.pool, &v->kv);
+
+	if (ret)
+		return ret;
+	while ((ret = cairn_kv_pool_resize(s->device.pool, v->kv, len, NULL)) == -ENOSPC) {
 		int32_t leaf = cairn_prefix_tree_victim(s->device.tree), before;
 
 		if (leaf == CAIRN_PREFIX_NONE)
-			return ret;
+			break;
 		before = cairn_kv_pool_free_pages(s->device.pool);
-		ret = cairn_prefix_tree_remove(s->device.tree, leaf);
+		CAIRN_TRY(cairn_prefix_tree_remove(s->device.tree, leaf));
 		s->stats.evicted_pages += cairn_kv_pool_free_pages(s->device.pool) - before;
 	}
+	if (ret)
+		cairn_kv_pool_close(s->device.pool, v->kv);
 	return ret;
 }
 
-static int import(struct cairn_scheduler *s, struct sched_seq *q, int32_t seq, int64_t first, int64_t len,
-		  int32_t source)
+static int reserve(struct cairn_scheduler *s, const struct sched_seq *q, struct reservation *v)
 {
-	const int64_t ps = s->opt.page_size;
-	const int32_t *pages;
+	if (!s->device.tree || s->opt.repeat_chunk || v->first < 0 || v->first >= v->num_tokens ||
+	    v->num_tokens >= q->num_known || v->first % s->opt.page_size || v->num_tokens % s->opt.page_size)
+		return cairn_error(EINVAL, "scheduler: reserve: tokens %d to %d of %d", v->first,
+				   v->num_tokens, q->num_known);
+	sched_forecast(s);
+	if (s->num_reservations == s->opt.max_reserved ||
+	    pages_of(s, v) > s->opt.reserved_pages - s->num_reserved_pages ||
+	    !sched_fits(s, q, v->first, 1))
+		return cairn_error(ENOSPC, "scheduler: no room to reserve %d pages", pages_of(s, v));
+	return take_pages(s, v);
+}
+
+int cairn_scheduler_reserve(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
+			    const int32_t **pages)
+{
+	struct reservation v = { .request = request, .first = first, .num_tokens = num_tokens };
+	struct sched_seq *q = sched_find(s, request, -1);
+	int32_t num;
+	int ret;
+
+	if (!q || q->is_fetching != SCHED_PULLED || find(s, request))
+		return cairn_error(ENOENT, "request %llu does not wait for an import",
+				   (unsigned long long)request);
+	ret = reserve(s, q, &v);
+	if (ret) {
+		end_wait(s, request);
+		return ret;
+	}
+	s->num_reserved_pages += pages_of(s, &v);
+	s->reservations[s->num_reservations++] = v;
+	*pages = cairn_kv_pool_pages(s->device.pool, v.kv, &num);
+	return 0;
+}
+
+/* ---- import ---- */
+
+static int import(struct cairn_scheduler *s, struct sched_seq *q, const struct reservation *v)
+{
+	const int32_t ps = s->opt.page_size, *pages;
 	int32_t node, n;
-	int64_t found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, len, &node,
+	int64_t found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, v->num_tokens, &node,
 						s->path_pages);
 
 	found = whole(s, found);
-	if (found < first && !FAULT(IMPORT_GAP))
-		return cairn_error(ENOENT, "request %llu: its first %lld tokens are not cached any more",
-				   (unsigned long long)q->req->id, (long long)first);
-	CAIRN_TRY(take_pages(s, seq, found, len));
-	pages = cairn_kv_pool_pages(s->device.pool, seq, &n);
-	for (int64_t k = found / ps; k < len / ps; k++)
-		CAIRN_TRY(sched_move(s, &s->before, CAIRN_MOVE_PULL, pages[k],
-				     source + (int32_t)(k - (FAULT(IMPORT_SHIFTED) ? found : first) / ps)));
-	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, len, pages, &node));
-	if (len <= found)
+	if (found < v->first && !FAULT(IMPORT_GAP))
+		return cairn_error(ENOENT, "request %llu: its first %d tokens are not cached any more",
+				   (unsigned long long)q->req->id, v->first);
+	pages = cairn_kv_pool_pages(s->device.pool, v->kv, &n);
+	for (int64_t k = found / ps; k < v->num_tokens / ps; k++)
+		s->path_pages[k] = pages[k - (FAULT(IMPORT_SHIFTED) ? found : v->first) / ps];
+	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, v->num_tokens,
+					   s->path_pages, &node));
+	if (v->num_tokens <= found)
 		return 0;
-	q->imported += (int32_t)(len - found);
-	s->stats.imported_tokens += len - found;
-	return (int32_t)(len - found);
+	q->imported += v->num_tokens - (int32_t)found;
+	s->stats.imported_tokens += v->num_tokens - found;
+	s->stats.moves[CAIRN_MOVE_PULL] += (v->num_tokens - found) / ps;
+	return v->num_tokens - (int32_t)found;
 }
 
-int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
-			   int32_t source)
+int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request)
 {
+	struct reservation *v = find(s, request);
 	struct sched_seq *q = sched_find(s, request, -1);
-	int32_t seq;
 	int ret;
 
-	if (!q || q->is_fetching != SCHED_PULLED)
-		return cairn_error(ENOENT, "request %llu does not wait for an import",
-				   (unsigned long long)request);
-	if (!s->device.tree || s->opt.repeat_chunk || first < 0 || first >= num_tokens ||
-	    num_tokens >= q->num_known || first % s->opt.page_size || num_tokens % s->opt.page_size)
-		return cairn_error(EINVAL, "scheduler: import: tokens %d to %d of %d", first, num_tokens,
-				   q->num_known);
-	CAIRN_TRY(cairn_kv_pool_open(s->device.pool, &seq));
-	ret = import(s, q, seq, first, num_tokens, source);
-	cairn_kv_pool_close(s->device.pool, seq);
+	if (!v || v->kv == NOWHERE || !q || q->is_fetching != SCHED_PULLED)
+		ret = cairn_error(ENOENT, "request %llu does not wait for an import, or has no pages for it",
+				  (unsigned long long)request);
+	else
+		ret = import(s, q, v);
+	/* a reservation taken back stays until it is told */
+	if (v && v->kv != NOWHERE)
+		cairn_scheduler_unreserve(s, request);
+	else
+		end_wait(s, request);
 	return ret;
 }

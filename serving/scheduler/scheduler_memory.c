@@ -42,12 +42,13 @@ static struct sched_seq *choose_victim(struct cairn_scheduler *s, const struct s
 }
 
 /*
- * Makes a sequence len tokens long. Missing pages come from the tree first, then from younger sequences, then
- * from held ones. Finally, a sequence that runs alone may drop its pin on the prefix that it found, so that
- * it owns its last page alone and need not copy it. The oldest sequence thus always makes progress, because
- * it can get the whole pool. -ENOSPC: all of this was not enough.
+ * Makes a sequence len tokens long. Missing pages come from the tree first, then, as far as `from` allows,
+ * from reservations, from younger sequences, and from held ones. Finally, a sequence that runs alone may drop
+ * its pin on the prefix that it found, so that it owns its last page alone and need not copy it. The oldest
+ * sequence thus always makes progress, because it can get the whole pool. -ENOSPC: all of this was not
+ * enough.
  */
-int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int may_preempt)
+int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, enum sched_from from)
 {
 	struct cairn_kv_copy copy;
 	struct sched_seq *victim;
@@ -62,7 +63,9 @@ int sched_grow(struct cairn_scheduler *s, struct sched_seq *q, int64_t len, int 
 			s->stats.evicted_pages += cairn_kv_pool_free_pages(s->device.pool) - before;
 			continue;
 		}
-		victim = may_preempt ? choose_victim(s, q) : NULL;
+		if (from >= SCHED_RESERVED && sched_revoke(s))
+			continue;
+		victim = from >= SCHED_RUNNING ? choose_victim(s, q) : NULL;
 		if (victim) {
 			CAIRN_TRY(sched_preempt(s, victim));
 			continue;
@@ -142,6 +145,8 @@ int cairn_scheduler_reset(struct cairn_scheduler *s, int undo)
 		q->planned = 0;
 		q->is_cached = 0;
 	}
+	while (sched_revoke(s))
+		;
 	while (s->device.tree && !FAULT(RESET_TREE_KEPT)) {
 		leaf = cairn_prefix_tree_victim(s->device.tree);
 		if (leaf == CAIRN_PREFIX_NONE)
@@ -210,16 +215,17 @@ void sched_forecast(struct cairn_scheduler *s)
  * 	max over k of sum(own[0 .. k]) + (k + 1) * left[k]
  * Add a page less one token for each, because its last page may be partly filled, but count no more than the
  * pages that each sequence has at its own end. Shared pages, which no single sequence owns, count once, at
- * their present number. If q fits, its demand stays in the list.
+ * their present number. Reserved pages count only with `reserved`: an admitted sequence may take them back.
+ * If q fits, its demand stays in the list.
  */
-int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found)
+int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t found, int reserved)
 {
 	int64_t ps = s->opt.page_size, shared, sum = 0, ends = 0, peak = 0;
 	struct cairn_kv_pool_stats st;
 	int fits;
 
 	cairn_kv_pool_stats(s->device.pool, &st);
-	shared = st.table_pages + found / ps;
+	shared = st.table_pages + found / ps - (reserved ? 0 : s->num_reserved_pages);
 	for (int32_t i = 0; i < s->num_running; i++) {
 		int32_t n = 0;
 

@@ -209,6 +209,61 @@ static void deadlines_are_kept(struct cairn_test *t)
 	cairn_scheduler_destroy(s);
 }
 
+static int submit_pulled(int32_t i)
+{
+	const struct sim_request *r = &sim.requests[i];
+	const struct cairn_scheduler_request req = {
+		.id = (uint64_t)i, .prompt = r->prompt, .num_prompt = r->num_prompt, .max_new_tokens = 1,
+		.pulled = 1,
+	};
+
+	return cairn_scheduler_submit(sim.s, &req);
+}
+
+/*
+ * A prompt has reserved pages, and waits. The running sequence needs them when 8 of 16 pages hold its 32
+ * tokens; it is not preempted. The prompt then waits no longer, and is computed. One that has no room for a
+ * reservation waits no longer either.
+ */
+static void reservations_give_way(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = sim_small();
+	struct cairn_scheduler_stats st;
+	const int32_t *pages;
+	uint64_t id = 99;
+	int revoked = 0;
+
+	o.grain = o.page_size;
+	o.max_reserved = 2;
+	o.reserved_pages = 12;
+	if (!sim_create(t, &sim, &o, 3))
+		return;
+	sim_prompt(t, &sim, 0, 8, 40);
+	sim_prompt(t, &sim, 1, 33, 1);
+	sim_prompt(t, &sim, 2, 53, 1);
+	EXPECT(t, sim_submit(&sim, 0) == 0);
+	sim_step(t, &sim);
+	EXPECT(t, submit_pulled(1) == 0 && submit_pulled(2) == 0);
+	EXPECT(t, cairn_scheduler_reserve(sim.s, 7, 0, 32, &pages) == -ENOENT);
+	EXPECT(t, cairn_scheduler_reserve(sim.s, 1, 0, 32, &pages) == 0);
+	EXPECT(t, cairn_scheduler_reserve(sim.s, 1, 0, 32, &pages) == -ENOENT);
+	EXPECT(t, cairn_scheduler_reserve(sim.s, 2, 0, 52, &pages) == -ENOSPC);
+	for (int k = 0; k < 200 && sim.num_ended < 1; k++) {
+		sim_step(t, &sim);
+		while (cairn_scheduler_revoked(sim.s, &id)) {
+			cairn_scheduler_stats(sim.s, &st);
+			EXPECT(t, id == 1 && st.num_running == 1 && st.device.num_tokens > 32);
+			revoked++;
+		}
+	}
+	cairn_scheduler_stats(sim.s, &st);
+	EXPECT(t, revoked == 1 && !st.swapped && !st.recomputed);
+	EXPECT(t, cairn_scheduler_import(sim.s, 1) == -ENOENT);
+	sim_run(t, &sim, 200);
+	EXPECT(t, sim.num_ended == 3 && !st.imported_tokens);
+	sim_destroy(t, &sim);
+}
+
 /* Drives two beams: forks, replaces the last token, discards one. The beams share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
@@ -249,7 +304,7 @@ static void beams_are_forked(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	UNIT(the_younger_gives_way), UNIT(the_youngest_is_first), UNIT(answers_tell),
 	UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(deadlines_are_kept),
-	UNIT(beams_are_forked),
+	UNIT(reservations_give_way), UNIT(beams_are_forked),
 };
 
 const struct cairn_family cairn_scheduler_memory_family = {

@@ -128,7 +128,7 @@ static int decodes(struct cairn_scheduler *s, struct plan_buffer *b)
 		if (!is_decoding(s, q) || rest(q) < 1 ||
 		    (!sched_is_of_lane(s, q) && !FAULT(LANE_IGNORED)))
 			continue;
-		ret = sched_grow(s, q, q->computed + 1, 1);
+		ret = sched_grow(s, q, q->computed + 1, SCHED_RUNNING);
 		if (ret == -ENOSPC) {
 			CAIRN_TRY(sched_preempt(s, q));
 			i--;
@@ -177,7 +177,8 @@ static int32_t room(const struct cairn_scheduler *s, const struct plan_buffer *b
 }
 
 /* Gives a sequence that has no rows in this plan as many as the step and the free pages allow. */
-static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q, int may_preempt)
+static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sched_seq *q,
+		   enum sched_from from)
 {
 	int scored = q->req->scored && q->computed < q->req->num_prompt;
 	int32_t rows;
@@ -198,10 +199,10 @@ static int advance(struct cairn_scheduler *s, struct plan_buffer *b, struct sche
 		rows = 1 + spare_logits(s, b);
 	if (rows < 1)
 		return 0;
-	ret = sched_grow(s, q, q->computed + rows, may_preempt);
+	ret = sched_grow(s, q, q->computed + rows, from);
 	while (ret == -ENOSPC && rows > 1 && (!s->opt.repeat_chunk || FAULT(REPEAT_HALVED))) {
 		rows /= 2;
-		ret = sched_grow(s, q, q->computed + rows, 0);
+		ret = sched_grow(s, q, q->computed + rows, SCHED_RESERVED);
 	}
 	if (ret)
 		return ret == -ENOSPC ? 0 : ret;
@@ -215,7 +216,7 @@ static int prompts(struct cairn_scheduler *s, struct plan_buffer *b)
 		struct sched_seq *q = s->running[i];
 
 		if (q->planned != b->plan.number && (sched_is_of_lane(s, q) || FAULT(LANE_PROMPT_IGNORED)))
-			CAIRN_TRY(advance(s, b, q, 1));
+			CAIRN_TRY(advance(s, b, q, SCHED_RUNNING));
 		i = place_of(s, q, i);
 	}
 	return 0;
@@ -348,13 +349,13 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		}
 		if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked > s->opt.max_seqs)
 			return 0;
-		if (s->num_running && !sched_fits(s, q, found)) {
+		if (s->num_running && !sched_fits(s, q, found, 0)) {
 			if (q == head(s) || q->was_running)
 				return 0;
 			q = head(s);	/* it may need less memory */
 			found = peek(s, q);
 			if (q->is_fetching == SCHED_FETCHING || q->put_off == b->plan.number ||
-			    !sched_fits(s, q, found))
+			    !sched_fits(s, q, found, 0))
 				return 0;
 			if (s->num_running + s->promised_seqs + b->num_extra + 1 + q->req->unforked >
 			    s->opt.max_seqs)
@@ -364,7 +365,7 @@ static int admissions(struct cairn_scheduler *s, struct plan_buffer *b, int64_t 
 		/* the first one was admitted without sched_fits(), so its demand is not counted yet */
 		if (s->num_running == 1)
 			sched_forecast(s);
-		CAIRN_TRY(advance(s, b, q, 0));
+		CAIRN_TRY(advance(s, b, q, SCHED_RESERVED));
 		/* a swapped-in answer gets its row with the decoding ones */
 		if (q->planned == b->plan.number ||
 		    (s->opt.repeat_chunk && q->computed >= q->req->num_prompt))

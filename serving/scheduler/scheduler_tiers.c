@@ -258,7 +258,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 			goto out;
 		loaded = cairn_kv_pool_len(s->host.pool, q->shadow);
 	}
-	ret = loaded > found ? sched_grow(s, q, loaded, 0) : -ENOSPC;
+	ret = loaded > found ? sched_grow(s, q, loaded, SCHED_RESERVED) : -ENOSPC;
 	if (ret)		/* no free pages for the host's part: recompute it */
 		goto out;
 	slots = cairn_kv_pool_pages(s->host.pool, q->shadow, &n);

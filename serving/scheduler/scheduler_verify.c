@@ -108,20 +108,20 @@ static int verify_running(const struct cairn_scheduler *s, int32_t *pins, int32_
 	return 0;
 }
 
-static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_running)
+static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_seqs)
 {
 	struct cairn_prefix_stats st = { 0 };
 
 	if (!tier->pool)
 		return 0;
 	CAIRN_TRY(cairn_kv_pool_verify(tier->pool));
-	if (num_running >= 0) {
+	if (num_seqs >= 0) {
 		struct cairn_kv_pool_stats pool;
 
 		cairn_kv_pool_stats(tier->pool, &pool);
-		if (pool.num_seqs != num_running)
-			return cairn_error(EIO, "scheduler: invariant 1: %d sequences in the pool, %d run",
-					   pool.num_seqs, num_running);
+		if (pool.num_seqs != num_seqs)
+			return cairn_error(EIO, "scheduler: invariants 1, 7: %d handles in the pool, %d run "
+					   "or are reserved", pool.num_seqs, num_seqs);
 	}
 	if (!tier->tree)
 		return 0;
@@ -133,13 +133,37 @@ static int verify_tier(const struct tier *tier, int32_t pins, int32_t num_runnin
 	return 0;
 }
 
+/* *handles: that they have in the pool. */
+static int verify_reservations(const struct cairn_scheduler *s, int32_t *handles)
+{
+	int32_t pages = 0;
+
+	*handles = 0;
+	for (int32_t i = 0; i < s->num_reservations; i++) {
+		const struct reservation *v = &s->reservations[i];
+
+		if (v->kv == NOWHERE)
+			continue;
+		if (cairn_kv_pool_len(s->device.pool, v->kv) != v->num_tokens - v->first)
+			return cairn_error(EIO, "scheduler: invariant 7: reservation of request %llu",
+					   (unsigned long long)v->request);
+		pages += (v->num_tokens - v->first) / s->opt.page_size;
+		++*handles;
+	}
+	if (pages != s->num_reserved_pages || pages > s->opt.reserved_pages)
+		return cairn_error(EIO, "scheduler: invariant 7: %d pages are reserved of at most %d; stored "
+				   "%d", pages, s->opt.reserved_pages, s->num_reserved_pages);
+	return 0;
+}
+
 int cairn_scheduler_verify(const struct cairn_scheduler *s)
 {
-	int32_t pins = 0, host_pins = 0;
+	int32_t pins = 0, host_pins = 0, reserved;
 
 	CAIRN_TRY(verify_queue(s, &pins, &host_pins));
 	CAIRN_TRY(verify_running(s, &pins, &host_pins));
-	CAIRN_TRY(verify_tier(&s->device, pins, s->num_running));
+	CAIRN_TRY(verify_reservations(s, &reserved));
+	CAIRN_TRY(verify_tier(&s->device, pins, s->num_running + reserved));
 	CAIRN_TRY(verify_tier(&s->host, host_pins, -1));
 	return verify_tier(&s->disk, 0, 0);
 }

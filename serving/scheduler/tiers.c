@@ -44,15 +44,9 @@ static void destroy_side(struct cairn_tiers *t)
 	t->impl->stream_destroy(t->side);
 }
 
-/* Pulled pages are the places in host memory behind the buffers. */
-static int32_t num_places(const struct cairn_tiers *t)
-{
-	return t->num_buffers + t->opt.pulled_pages;
-}
-
 static int create_arrays(struct cairn_tiers *t)
 {
-	size_t slots = (size_t)t->opt.host_pages + (size_t)t->opt.pulled_pages;
+	size_t slots = (size_t)t->opt.host_pages;
 	size_t pages = (size_t)t->kv->num_pages;
 	size_t buffers = (size_t)t->num_buffers;
 
@@ -93,9 +87,9 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *m, co
 	t->num_buffers = t->opt.host_pages + (t->opt.disk_pages ? NUM_SPARES : 0);
 	t->file = -1;
 	ret = create_arrays(t);
-	if (!ret && num_places(t)) {
+	if (!ret && t->num_buffers) {
 		ret = t->impl->host_alloc ?
-			CAIRN_TABLE(t->impl, host_alloc, &p, (size_t)num_places(t) * t->slot_bytes) :
+			CAIRN_TABLE(t->impl, host_alloc, &p, (size_t)t->num_buffers * t->slot_bytes) :
 			cairn_error(EOPNOTSUPP, "%s: host_pages: the table has no host_alloc", t->impl->name);
 		if (!ret)
 			t->host = p;
@@ -223,7 +217,7 @@ static int move_group(struct cairn_tiers *t, struct move_lists *l, int32_t first
 		.to = l->dev + l->room + first, .layer_bytes = (int64_t)t->kv->layer_bytes,
 		.v_offset = (int64_t)t->kv->v_offset, .page_bytes = (int64_t)t->page_bytes,
 		.num_moves = end - first, .num_layers = t->num_layers, .num_pages = t->kv->num_pages,
-		.num_slots = num_places(t),
+		.num_slots = t->num_buffers,
 	};
 	int ret = t->impl->kv_move ? t->impl->kv_move(&args, t->stream) : -EOPNOTSUPP;
 
@@ -365,10 +359,6 @@ static int collect_move(struct cairn_tiers *t, struct move_lists *l, const struc
 		CAIRN_TRY(to_write(t, m->to, &b));
 		put(t, l, m->page, &t->page_marks[m->page], ~b, &t->slot_marks[m->to]);
 		return 0;
-	case CAIRN_MOVE_PULL:
-		put(t, l, ~(t->num_buffers + m->to), &t->slot_marks[t->opt.host_pages + m->to], m->page,
-		    &t->page_marks[m->page]);
-		return 0;
 	case CAIRN_MOVE_FETCH:
 		CAIRN_TRY(to_write(t, m->page, &b));
 		return tiers_disk_add(t, 1, b, m->to, m->request);
@@ -432,12 +422,6 @@ int cairn_tiers_before(struct cairn_tiers *t, const struct cairn_step_plan *p)
 	if (p->num_items)
 		t->launched++;
 	return 0;
-}
-
-char *cairn_tiers_pulled(const struct cairn_tiers *t, size_t *page_bytes)
-{
-	*page_bytes = t->slot_bytes;
-	return t->opt.pulled_pages ? t->host + (size_t)t->num_buffers * t->slot_bytes : NULL;
 }
 
 int cairn_tiers_by_layer(const struct cairn_tiers *t)

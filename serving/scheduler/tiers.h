@@ -29,7 +29,6 @@ struct cairn_tiers;
 
 struct cairn_tiers_options {
 	int32_t host_pages, disk_pages;		/* 0: no such tier */
-	int32_t pulled_pages;			/* in host memory, as sources of CAIRN_MOVE_PULL; 0: none */
 	const char *disk_dir;			/* NULL: /tmp */
 	/* A store of one layer, with pages of its own size, that is copied where a page is copied on the
 	 * device; or NULL. */
@@ -41,13 +40,6 @@ int cairn_tiers_create(struct cairn_tiers **out, const struct cairn_model *model
 		       const struct cairn_kv_store *kv, void *stream,
 		       const struct cairn_tiers_options *options);
 void cairn_tiers_destroy(struct cairn_tiers *tiers);	/* NULL is legal; the stream must be idle */
-
-/*
- * Returns the pulled pages, each of *page_bytes: layer by layer its keys, then its values (latents: alone).
- * The caller fills them, and must not write a page from an import until the plan that moves it is collected,
- * or, if that has no rows, until its _after has returned. NULL: there are none.
- */
-char *cairn_tiers_pulled(const struct cairn_tiers *tiers, size_t *page_bytes);
 
 /*
  * Call these for each plan: _before executes the moves before its rows; then launch its pass, if it has rows;

@@ -6,7 +6,7 @@
 #include "serving/engine/engine_test.h"
 #include "serving/scheduler/tiers.h"
 
-enum { PAGES = 12, SLOTS = 5, PLACES = 16, MOVES = 400, OFFLOADS = 3, PULLED = 4 };
+enum { PAGES = 12, SLOTS = 5, PLACES = 16, MOVES = 400, OFFLOADS = 3 };
 
 struct room {
 	struct cairn_model *m;
@@ -16,7 +16,7 @@ struct room {
 	char *bytes;			/* one page on one side of a layer, page_bytes */
 	size_t page_bytes;
 	/* expected contents: all bytes of a page, slot or place have this value */
-	uint8_t pages[PAGES], slots[SLOTS], places[PLACES], pulled[PULLED];
+	uint8_t pages[PAGES], slots[SLOTS], places[PLACES];
 	struct cairn_move moves[MOVES];
 	int32_t num_moves;
 };
@@ -44,19 +44,6 @@ static void fill(struct cairn_test *t, struct room *r)
 			EXPECT(t, r->m->impl->mem_copy(part(r, p, k), r->bytes, r->page_bytes,
 						       CAIRN_COPY_TO_DEVICE, r->stream) == 0 &&
 				  r->m->impl->stream_sync(r->stream) == 0);
-	}
-}
-
-static void fill_pulled(struct cairn_test *t, struct room *r)
-{
-	size_t bytes;
-	char *pages = cairn_tiers_pulled(r->tiers, &bytes);
-
-	if (!EXPECT(t, pages && bytes == (size_t)num_parts(r) * r->page_bytes))
-		return;
-	for (int i = 0; i < PULLED; i++) {
-		r->pulled[i] = (uint8_t)cairn_rand(t);
-		memset(pages + (size_t)i * bytes, r->pulled[i], bytes);
 	}
 }
 
@@ -88,8 +75,6 @@ static void add(struct room *r, int kind, int page, int to)
 		r->slots[to] = r->pages[page];
 	else if (kind == CAIRN_MOVE_IN)
 		r->pages[page] = r->slots[to];
-	else if (kind == CAIRN_MOVE_PULL)
-		r->pages[page] = r->pulled[to];
 	else if (kind == CAIRN_MOVE_SPILL)
 		r->places[to] = r->slots[page];
 	else
@@ -112,7 +97,7 @@ static void any_moves(struct cairn_test *t, struct room *r, int reads)
 {
 	static const int kinds[] = {
 		CAIRN_MOVE_COPY, CAIRN_MOVE_OUT, CAIRN_MOVE_OUT, CAIRN_MOVE_IN, CAIRN_MOVE_SPILL,
-		CAIRN_MOVE_SPILL, CAIRN_MOVE_FETCH, CAIRN_MOVE_PULL,
+		CAIRN_MOVE_SPILL, CAIRN_MOVE_FETCH,
 	};
 
 	while (r->num_moves < MOVES - OFFLOADS) {
@@ -123,8 +108,6 @@ static void any_moves(struct cairn_test *t, struct room *r, int reads)
 			continue;
 		if (kind == CAIRN_MOVE_COPY)
 			add(r, kind, page, (page + 1) % PAGES);
-		else if (kind == CAIRN_MOVE_PULL)
-			add(r, kind, page, place % PULLED);
 		else if (kind == CAIRN_MOVE_OUT || kind == CAIRN_MOVE_IN)
 			add(r, kind, page, slot);
 		else
@@ -139,7 +122,6 @@ static void in_order(struct cairn_test *t, const char *table)
 {
 	struct cairn_tiers_options opt = {
 		.host_pages = SLOTS, .disk_pages = PLACES, .disk_dir = cairn_tmpdir(t),
-		.pulled_pages = PULLED,
 	};
 	struct room *r = calloc(1, sizeof(*r));
 	struct cairn_impl impl;
@@ -154,7 +136,6 @@ static void in_order(struct cairn_test *t, const char *table)
 	if (!EXPECT(t, cairn_tiers_create(&r->tiers, r->m, &r->kv, r->stream, &opt) == 0))
 		goto out_model;
 	fill(t, r);
-	fill_pulled(t, r);
 	for (int i = 0; i < SLOTS; i++)
 		add(r, CAIRN_MOVE_OUT, i, i);
 	for (int i = 0; i < PLACES; i++)

@@ -41,7 +41,6 @@ struct helper {
 
 /* The table is cpu's, but acts as a device's, and tcp as a transport of devices. */
 static int acts_as_device;
-static int64_t import_bytes;		/* of the engine's options */
 
 static struct helpers {
 	struct cairn_lead *lead;
@@ -213,7 +212,6 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
 		cairn_note(t, "%s", cairn_last_error());
 	cairn_engine_stats(e, stats);
-	EXPECT(t, !opt->import_bytes || engine_pull_parts(e) >= 4 * (stats->pull.completed - 1));
 	cairn_engine_destroy(e);
 	return ret;
 }
@@ -288,7 +286,6 @@ static void same_model(struct cairn_test *t, const char *table, const char *mode
 	struct cairn_engine_options opt = {
 		.max_context = 160, .decode = CAIRN_DECODE_UNFUSED, .max_batch = 6, .page_size = 4,
 		.max_rows = 24, .num_pages = 100, .expected_new = 4, .max_passes = 4,
-		.import_bytes = import_bytes,
 	};
 	struct cairn_engine_stats stats = { 0 };
 	struct cairn_model *m;
@@ -343,16 +340,6 @@ static void same_answers(struct cairn_test *t)
 	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_FP8, 200, 0, NULL);
 	same_model(t, "cpu", "mistral_tiny", CAIRN_KV_PLAIN, 100, 0, NULL);	/* windows; pages are short */
 	same_model(t, "cpu", "gemma2_tiny", CAIRN_KV_PLAIN, 200, 0, NULL);		/* 3 layers */
-}
-
-/* Others decode, so that a plan imports one page. */
-static void page_by_page(struct cairn_test *t)
-{
-	import_bytes = 1;
-	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 0, NULL);
-	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0, NULL);
-	same_model(t, "cpu", "llama3_tiny", CAIRN_KV_PLAIN, 200, 1, NULL);
-	import_bytes = 0;
 }
 
 /* The worker copies layers from its device's memory; the pages that come go to the device's memory here. */
@@ -410,10 +397,6 @@ static void refused(struct cairn_test *t)
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "engine: repeatable: does not go with prefill_workers");
 	opt.repeatable = 0;
-	opt.import_bytes = -1;
-	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
-	EXPECT_CONTAINS(t, cairn_last_error(), "engine: import_bytes: -1");
-	opt.import_bytes = 0;
 	opt.cache_grain = -1;
 	EXPECT(t, cairn_engine_create(&e, m, &opt) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "engine: cache_grain: prefill_workers need a prefix tree");
@@ -421,8 +404,7 @@ static void refused(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "same_answers", same_answers }, { "page_by_page", page_by_page },
-	{ "same_on_device", same_on_device },
+	{ "same_answers", same_answers }, { "same_on_device", same_on_device },
 	{ "same_in_stages", same_in_stages }, { "same_between_devices", same_between_devices },
 	{ "same_on_cuda", same_on_cuda }, { "with_losses", with_losses }, { "refused", refused },
 };

@@ -199,15 +199,14 @@ static inline int fake_wrong_pages(const struct pull_fake *f, const struct pull_
 	const size_t bytes = f->shape.page_bytes;
 	int wrong = 0;
 
-	for (int32_t page = 0; page < (d->num_tokens - d->first) / PULL_PAGE; page++) {
-		const char *at = r->pages + (size_t)(d->page + page) * r->page_bytes;
-
+	for (int32_t page = 0; page < (r->num_tokens - r->first) / PULL_PAGE; page++) {
 		for (size_t part = 0; part < r->page_bytes / bytes; part++) {
+			const char *at = pull_part(r, d->id, page, part);
 			/* all pages of a run have the number of the first */
 			char want = (char)(part / 2 * 16 + part % 2 * 8 +
 					   (size_t)(page - page % f->shape.run_pages));
 
-			wrong += at[part * bytes] != want || at[part * bytes + bytes - 1] != want;
+			wrong += at[0] != want || at[bytes - 1] != want;
 		}
 	}
 	return wrong;
@@ -232,11 +231,12 @@ static inline int fake_send_rest(struct pull_fake *f, struct cairn_run run, int 
  */
 static inline int fake_drop_job(struct pull_fake *f, struct pull_rig *r)
 {
-	const size_t mine = PULL_CONTEXT / PULL_PAGE * r->page_bytes;
+	const size_t bytes = f->shape.page_bytes, parts = r->page_bytes / bytes;
 	struct cairn_run run = { .job = 1 };
 	struct cairn_channel_message m;
 	struct cairn_pull_stats stats;
 	struct cairn_pulled d;
+	uint64_t dropped;
 
 	r->first = 0;
 	r->num_tokens = PULL_CONTEXT;
@@ -249,17 +249,23 @@ static inline int fake_drop_job(struct pull_fake *f, struct pull_rig *r)
 	do	/* until it is taken, so that the pages may be compared afterwards */
 		cairn_pull_stats(r->pull, &stats);
 	while (!stats.runs);
-	cairn_pull_drop(r->pull, r->last_id);
-	memset(r->pages, 9, mine);
+	dropped = r->last_id;
+	cairn_pull_drop(r->pull, dropped);
+	for (size_t i = 0; i < parts * PULL_MOST; i++)
+		memset(pull_part(r, dropped, (int32_t)(i / parts), i % parts), 9, bytes);
 	if (pull_begin(r) != 1)
 		return -EINVAL;
 	CAIRN_TRY(fake_send_rest(f, run, 2));
 	CAIRN_TRY(fake_send_rest(f, (struct cairn_run){ .job = 2 }, 0));
-	if (!pull_end_of(r, &d) || d.failed || d.page != PULL_CONTEXT / PULL_PAGE)
+	if (!pull_end_of(r, &d) || d.failed)
 		return -EINVAL;
-	for (size_t i = 0; i < mine; i++)
-		if (r->pages[i] != 9)
-			return -EINVAL;
+	for (size_t i = 0; i < parts * PULL_MOST; i++) {
+		const char *at = pull_part(r, dropped, (int32_t)(i / parts), i % parts);
+
+		for (size_t k = 0; k < bytes; k++)
+			if (at[k] != 9)
+				return -EINVAL;
+	}
 	return fake_wrong_pages(f, r, &d);
 }
 

@@ -31,12 +31,12 @@
 #define cairn_prefill_group_tokens		mutant_prefill_group_tokens
 #define cairn_prefill_group_worker		mutant_prefill_group_worker
 #define cairn_prefill_worker_run		mutant_prefill_worker_run
+#define cairn_pull_allow			mutant_pull_allow
 #define cairn_pull_begin			mutant_pull_begin
 #define cairn_pull_create			mutant_pull_create
 #define cairn_pull_destroy			mutant_pull_destroy
 #define cairn_pull_drop				mutant_pull_drop
 #define cairn_pull_ended			mutant_pull_ended
-#define cairn_pull_release			mutant_pull_release
 #define cairn_pull_stats			mutant_pull_stats
 #define cairn_pull_wait				mutant_pull_wait
 #define prefill_given_up			mutant_prefill_given_up

@@ -76,7 +76,7 @@ static int early(struct cairn_test *t)
 	return completes(t, EARLY);
 }
 
-/* Returns whether a dropped job leaves something behind: pages that are written, credits that are missing. */
+/* Returns whether a dropped job does harm: pages that are written, credits that are missing. */
 static int drop_left(struct cairn_test *t)
 {
 	int ret = pull_open(t, &rig, "llama3_tiny", 1, 0, 60000);
@@ -131,6 +131,23 @@ static int holds(struct cairn_test *t)
 	return overdoes(t, 200);
 }
 
+/* Returns whether runs of a job are taken before its pages may be written. */
+static int unasked(struct cairn_test *t)
+{
+	struct cairn_pull_stats stats = { 0 };
+
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 1, 0)) {
+		pull_draw(t, &rig, PULL_MOST);
+		EXPECT(t, pull_begin_held(&rig) == 1);
+		for (int i = 0; i < (cairn_remote_fault ? 10000 : 50) && !stats.runs; i++) {
+			nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+			cairn_pull_stats(rig.pull, &stats);
+		}
+	}
+	pull_close(&rig);
+	return stats.runs > 0;
+}
+
 static int stages_differ(struct cairn_test *t)
 {
 	return group_differs(t, 0) != 0;
@@ -139,7 +156,8 @@ static int stages_differ(struct cairn_test *t)
 static const struct remote_mutant mutants[] = {
 	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
 	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
-	MUTANT(PAGES_FREED_EARLY, drop_left), MUTANT(LEASE_ENDLESS, holds),
+	MUTANT(PLACE_FREED_EARLY, drop_left), MUTANT(WRITES_UNASKED, unasked),
+	MUTANT(LEASE_ENDLESS, holds),
 	MUTANT(CREDITS_IGNORED, overruns), MUTANT(LAYER_NOT_AWAITED, differs),
 	MUTANT(LAYERS_SWAPPED, differs), MUTANT(SIDES_SWAPPED, differs), MUTANT(PAYLOAD_DAMAGED, differs),
 	MUTANT(RUNS_LOST, differs), MUTANT(PAGE_NOT_MIRRORED, device_differs),

@@ -24,8 +24,8 @@
 #include "serving/remote/pull/pull.h"
 #include "serving/remote/pull/run.h"
 
-enum { PULL_WORKERS = 3, PULL_PAGE = 4, PULL_ROWS = 8, PULL_CONTEXT = 160, PULL_PAGES = 100,
-       PULL_WEIGHTS = 5 };
+enum { PULL_WORKERS = 3, PULL_PAGE = 4, PULL_ROWS = 8, PULL_CONTEXT = 160, PULL_WEIGHTS = 5,
+       PULL_MOST = PULL_CONTEXT / PULL_PAGE, PULL_PAGES = 2 * PULL_MOST };
 
 /* Passes are slow with sanitizers. */
 #ifdef CAIRN_SANITIZED
@@ -57,8 +57,8 @@ struct pull_rig {
 	char join[32];
 	struct pull_worker workers[PULL_WORKERS];
 	int num_workers;
-	char *pages;
-	size_t page_bytes;
+	struct cairn_kv_store kv;
+	size_t page_bytes;		/* of all layers */
 	uint64_t last_id;
 	int32_t ids[PULL_CONTEXT];	/* of the last prompt */
 	int32_t num_tokens, first;
@@ -110,9 +110,8 @@ static inline int pull_open(struct cairn_test *t, struct pull_rig *r, const char
 		.num_pages = PULL_CONTEXT / PULL_PAGE, .page_size = PULL_PAGE, .no_graphs = 1,
 		.decode = CAIRN_DECODE_UNFUSED,
 	};
-	struct cairn_pull_options po = {
-		.page_size = PULL_PAGE, .max_rows = PULL_ROWS, .max_context = PULL_CONTEXT,
-		.num_pages = PULL_PAGES, .lease_ms = lease_ms,
+	const struct cairn_pull_options po = {
+		.kv = &r->kv, .max_rows = PULL_ROWS, .max_context = PULL_CONTEXT, .lease_ms = lease_ms,
 	};
 	int ret;
 
@@ -126,12 +125,12 @@ static inline int pull_open(struct cairn_test *t, struct pull_rig *r, const char
 		cairn_skip(t, "%s", cairn_last_error());
 	if (ret)
 		return ret;
-	po.page_bytes = cairn_model_key_bytes(r->m) * PULL_PAGE * (size_t)r->m->config.num_hidden_layers *
+	r->page_bytes = cairn_model_key_bytes(r->m) * PULL_PAGE * (size_t)r->m->config.num_hidden_layers *
 			(cairn_model_is_latent(r->m) ? 1 : 2);
-	r->page_bytes = po.page_bytes;
-	po.pages = r->pages = calloc(PULL_PAGES, po.page_bytes);
 	snprintf(r->join, sizeof(r->join), "127.0.0.1:%d", cairn_lead_port(r->lead));
 	ret = cairn_worker_create(&r->local, r->m, &wo);
+	if (!ret)
+		ret = cairn_kv_store_create(&r->kv, r->m, PULL_PAGES, PULL_PAGE);
 	if (!ret)
 		ret = cairn_pull_create(&r->pull, r->lead, r->m, &po);
 	for (int i = 0; i < workers && !ret; i++)
@@ -150,9 +149,10 @@ static inline void pull_close(struct pull_rig *r)
 	for (int i = 0; i < r->num_workers; i++)
 		pthread_join(r->workers[i].thread, NULL);
 	cairn_worker_destroy(r->local);
-	if (r->m)
+	if (r->m) {
+		cairn_kv_store_destroy(&r->kv, r->m);
 		close_model(r->m, &r->g);
-	free(r->pages);
+	}
 }
 
 /* Draws a prompt of at least `least` pages, and the page from which it is wanted. */
@@ -167,9 +167,49 @@ static inline void pull_draw(struct cairn_test *t, struct pull_rig *r, int32_t l
 		r->ids[i] = (int32_t)(cairn_rand(t) % 190);
 }
 
+/* Returns a page of a job: two that follow each other have different ones, and pages are not in order. */
+static inline int32_t pull_page(uint64_t id, int32_t k)
+{
+	return (int32_t)(id % 2) * PULL_MOST + 7 * k % PULL_MOST;
+}
+
+/* Begins a job whose pages may not be written yet. */
+static inline int pull_begin_held(struct pull_rig *r)
+{
+	int32_t pages[PULL_MOST];
+
+	r->last_id++;
+	for (int32_t k = 0; k < (r->num_tokens - r->first) / PULL_PAGE; k++)
+		pages[k] = pull_page(r->last_id, k);
+	return cairn_pull_begin(r->pull, r->last_id, r->ids, r->num_tokens, r->first, pages);
+}
+
 static inline int pull_begin(struct pull_rig *r)
 {
-	return cairn_pull_begin(r->pull, ++r->last_id, r->ids, r->num_tokens, r->first);
+	const int ret = pull_begin_held(r);
+
+	cairn_pull_allow(r->pull, r->last_id);
+	return ret;
+}
+
+/* Returns how many parts a page has: a side of a layer each. */
+static inline size_t pull_parts(const struct pull_rig *r)
+{
+	return (size_t)r->m->config.num_hidden_layers * (r->kv.v_offset ? 2 : 1);
+}
+
+static inline char *pull_part_of(const struct pull_rig *r, const struct cairn_kv_store *kv, int32_t page,
+				 size_t part)
+{
+	const size_t sides = kv->v_offset ? 2 : 1, bytes = r->page_bytes / pull_parts(r);
+
+	return kv->base + part / sides * kv->layer_bytes + part % sides * kv->v_offset + (size_t)page * bytes;
+}
+
+/* Returns where a part of a job's page is. */
+static inline char *pull_part(const struct pull_rig *r, uint64_t id, int32_t k, size_t part)
+{
+	return pull_part_of(r, &r->kv, pull_page(id, k), part);
 }
 
 /* Waits until a job ends. Returns 0 if none does. */
@@ -209,19 +249,16 @@ static inline int pull_compute(struct pull_rig *r)
 static inline int64_t pull_compare(struct pull_rig *r, const struct cairn_pulled *d)
 {
 	const struct cairn_kv_store *kv = cairn_worker_kv(r->local);
-	const int32_t layers = r->m->config.num_hidden_layers;
-	const size_t sides = cairn_model_is_latent(r->m) ? 1 : 2;
-	const size_t bytes = r->page_bytes / (size_t)layers / sides;
+	const int32_t first = r->first / PULL_PAGE;
 	int64_t bad = 0;
 
 	CAIRN_TRY(pull_compute(r));
-	for (int32_t page = r->first / PULL_PAGE; page < r->num_tokens / PULL_PAGE; page++) {
-		const char *got = r->pages + (size_t)(d->page + page - r->first / PULL_PAGE) * r->page_bytes;
+	for (int32_t page = first; page < r->num_tokens / PULL_PAGE; page++) {
 		int same = 1;
 
-		for (size_t part = 0; part < (size_t)layers * sides; part++)
-			same &= !memcmp(got + part * bytes, kv->base + part / sides * kv->layer_bytes +
-					part % sides * kv->v_offset + (size_t)page * bytes, bytes);
+		for (size_t part = 0; part < pull_parts(r); part++)
+			same &= !memcmp(pull_part(r, d->id, page - first, part),
+					pull_part_of(r, kv, page, part), r->page_bytes / pull_parts(r));
 		bad += !same;
 	}
 	return bad;
@@ -238,7 +275,6 @@ static inline int64_t pull_many(struct cairn_test *t, struct pull_rig *r, int nu
 		if (pull_begin(r) != 1 || !pull_end_of(r, &d) || d.id != r->last_id || d.failed)
 			return -1;
 		bad = pull_compare(r, &d);
-		cairn_pull_release(r->pull, d.id);
 	}
 	return bad;
 }

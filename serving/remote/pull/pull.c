@@ -14,25 +14,22 @@
 
 /* ---- creation ---- */
 
-static int check(const struct cairn_pull *p)
+static int check(const struct cairn_impl *impl)
 {
-	const struct cairn_pull_options *o = &p->opt;
-
-	if (o->page_bytes != p->shape.page_bytes * (size_t)(p->shape.num_layers * p->shape.sides))
-		return cairn_error(EINVAL, "pull: page_bytes is %zu, of %d layers of %zu", o->page_bytes,
-				   p->shape.num_layers, p->shape.page_bytes);
-	return 0;
+	return impl->kv_move && impl->host_alloc && impl->host_free ? 0 :
+	       cairn_error(EOPNOTSUPP, "%s: prefill workers need kv_move, host_alloc and host_free",
+			   impl->name);
 }
 
 /* What a worker is told: all heads, and pages for its jobs. */
 static int make_assignment(struct cairn_pull *p, const struct cairn_model *m)
 {
 	const struct cairn_pull_options *o = &p->opt;
-	const int32_t pages = (o->max_context + o->page_size - 1) / o->page_size;
+	const int32_t ps = o->kv->page_size, pages = (o->max_context + ps - 1) / ps;
 	const struct cairn_remote_limits limits = {
-		.max_rows = p->shape.chunk_pages * o->page_size, .max_batch = 1,
+		.max_rows = p->shape.chunk_pages * ps, .max_batch = 1,
 		.max_context = o->max_context, .num_pages = CAIRN_PULL_JOBS * pages,
-		.page_size = o->page_size,
+		.page_size = ps,
 	};
 
 	return cairn_share_assign(&p->assign, &p->scales, m, &limits, 0, 1, 0);
@@ -41,14 +38,20 @@ static int make_assignment(struct cairn_pull *p, const struct cairn_model *m)
 static int create_link(struct cairn_pull *p, int32_t i)
 {
 	struct pull_link *k = &p->links[i];
+	void *copy, *notes;
 	int ret;
 
 	k->p = p;
 	k->rank = cairn_lead_attention(p->lead) + 1 + i;
 	k->ring = calloc(CAIRN_RUN_RING, cairn_run_slot_bytes(&p->shape));
-	k->copy = malloc(cairn_run_slot_bytes(&p->shape));
-	if (!k->ring || !k->copy)
+	if (!k->ring)
 		return cairn_error(ENOMEM, "pull: no memory for a ring of %d runs", CAIRN_RUN_RING);
+	CAIRN_TRY(CAIRN_TABLE(p->impl, host_alloc, &copy, cairn_run_slot_bytes(&p->shape)));
+	k->copy = copy;
+	CAIRN_TRY(CAIRN_TABLE(p->impl, host_alloc, &notes, sizeof(*k->notes) +
+			      2 * (size_t)p->shape.run_pages * sizeof(*k->notes->places)));
+	k->notes = notes;
+	CAIRN_TRY(CAIRN_TABLE(p->impl, stream_create, &k->stream));
 	ret = pthread_create(&k->thread, NULL, pull_link_run, k);
 	k->has_thread = !ret;
 	return ret ? cairn_error(EIO, "pull: no thread: %s", strerror(ret)) : 0;
@@ -59,7 +62,7 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 {
 	const int32_t num = cairn_lead_prefill(lead);
 	struct cairn_pull *p = calloc(1, sizeof(*p) + (size_t)num * sizeof(p->links[0]));
-	const int32_t ps = options->page_size;
+	const int32_t ps = options->kv->page_size;
 	pthread_condattr_t attr;
 	int ret;
 
@@ -78,10 +81,11 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 	pthread_cond_init(&p->ended, &attr);
 	pthread_cond_init(&p->begun, &attr);
 	pthread_condattr_destroy(&attr);
-	p->is_used = calloc((size_t)options->num_pages + 1, 1);
-	ret = p->is_used ? sodium_load(&p->sodium) : cairn_error(ENOMEM, "pull: no memory");
+	for (int32_t i = 0; i < num; i++)
+		pthread_mutex_init(&p->links[i].writes, NULL);
+	ret = sodium_load(&p->sodium);
 	if (!ret)
-		ret = check(p);
+		ret = check(p->impl);
 	if (!ret)
 		ret = make_assignment(p, m);
 	for (int32_t i = 0; i < num && !ret; i++)
@@ -111,9 +115,10 @@ void cairn_pull_destroy(struct cairn_pull *p)
 		if (k->has_thread)
 			pthread_join(k->thread, NULL);
 		for (int j = 0; j < CAIRN_PULL_JOBS; j++)
-			free(k->jobs[j].ids);
+			pull_free(&k->jobs[j]);
 		free(k->ring);
-		free(k->copy);
+		if (k->copy)
+			p->impl->host_free(k->copy);
 		if (k->device_ring)
 			p->impl->mem_free(k->device_ring);
 		if (k->device_copy)
@@ -122,28 +127,28 @@ void cairn_pull_destroy(struct cairn_pull *p)
 			p->impl->host_free(k->notes);
 		if (k->stream)
 			p->impl->stream_destroy(k->stream);
+		pthread_mutex_destroy(&k->writes);
 	}
 	pthread_cond_destroy(&p->ended);
 	pthread_cond_destroy(&p->begun);
 	pthread_mutex_destroy(&p->lock);
 	free(p->scales);
-	free(p->is_used);
 	free(p);
 }
 
 /* ---- jobs ---- */
 
-void pull_free(struct cairn_pull *p, struct pull_job *job)
+void pull_free(struct pull_job *job)
 {
-	memset(p->is_used + job->page, 0, (size_t)(job->end - job->first));
 	free(job->ids);
+	free(job->pages);
 	*job = (struct pull_job){ 0 };
 }
 
 void pull_end(struct cairn_pull *p, struct pull_job *job, const char *why)
 {
 	if (job->is_dropped) {
-		pull_free(p, job);
+		pull_free(job);
 		return;
 	}
 	job->failed = why != NULL;
@@ -155,25 +160,13 @@ void pull_end(struct cairn_pull *p, struct pull_job *job, const char *why)
 	pthread_cond_broadcast(&p->ended);
 }
 
-/* Finds `num` consecutive pages that are free. Returns the first one; -1: there are none. */
-static int32_t find_pages(const struct cairn_pull *p, int32_t num)
-{
-	int32_t run = 0;
-
-	for (int32_t i = 0; i < p->opt.num_pages; i++) {
-		run = p->is_used[i] ? 0 : run + 1;
-		if (run == num)
-			return i + 1 - num;
-	}
-	return -1;
-}
-
-static struct pull_job *find_job(struct cairn_pull *p, uint64_t id)
+static struct pull_job *find_job(struct cairn_pull *p, uint64_t id, struct pull_link **link)
 {
 	for (int32_t i = 0; i < p->num_links; i++) {
 		for (int j = 0; j < CAIRN_PULL_JOBS; j++) {
 			struct pull_job *job = &p->links[i].jobs[j];
 
+			*link = &p->links[i];
 			if (job->state != PULL_FREE && job->id == id && !job->is_dropped)
 				return job;
 		}
@@ -196,7 +189,7 @@ static struct pull_job *find_place(struct cairn_pull *p, struct pull_link **link
 
 			if (job->state == PULL_FREE)
 				place = job;
-			else if (job->state != PULL_ENDED && job->state != PULL_TAKEN)
+			else if (job->state != PULL_ENDED)
 				tokens += job->num_tokens;
 		}
 		if (p->links[i].is_ready && place && tokens < least) {
@@ -208,55 +201,83 @@ static struct pull_job *find_place(struct cairn_pull *p, struct pull_link **link
 	return best;
 }
 
-int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int32_t num_tokens,
-		     int32_t first)
+/* Returns a copy of an array; NULL: there is no memory. */
+static int32_t *copy_of(const int32_t *from, int32_t num)
 {
-	const size_t bytes = (size_t)num_tokens * sizeof(*ids);
-	const int32_t ps = p->opt.page_size, num = (num_tokens - first) / ps;
+	int32_t *to = malloc((size_t)num * sizeof(*to));
+
+	if (to)
+		memcpy(to, from, (size_t)num * sizeof(*to));
+	return to;
+}
+
+int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int32_t num_tokens,
+		     int32_t first, const int32_t *pages)
+{
+	const int32_t ps = p->opt.kv->page_size;
+	struct pull_job begun = {
+		.state = PULL_QUEUED, .id = id, .num_tokens = num_tokens, .first = first / ps,
+		.end = num_tokens / ps,
+	}, *job;
 	struct pull_link *k = NULL;
-	struct pull_job *job = NULL;
-	int32_t page = -1, *copy;
 
 	if (num_tokens > p->opt.max_context || num_tokens > CAIRN_CONTROL_TOKENS)
 		return 0;
-	copy = malloc(bytes);
-	if (!copy)
+	begun.ids = copy_of(ids, num_tokens);
+	begun.pages = copy_of(pages, begun.end - begun.first);
+	if (!begun.ids || !begun.pages) {
+		pull_free(&begun);
 		return cairn_error(ENOMEM, "pull: no memory for a prompt of %d tokens", num_tokens);
-	memcpy(copy, ids, bytes);
+	}
 	pthread_mutex_lock(&p->lock);
 	job = find_place(p, &k);
-	if (job)
-		page = find_pages(p, num);
-	if (page >= 0) {
-		*job = (struct pull_job){
-			.state = PULL_QUEUED, .id = id, .number = ++k->last_number, .ids = copy,
-			.num_tokens = num_tokens, .first = first / ps, .end = num_tokens / ps, .page = page,
-		};
-		memset(p->is_used + page, 1, (size_t)num);
+	if (job) {
+		begun.number = ++k->last_number;
+		*job = begun;
 		p->stats.begun++;
 		pthread_cond_broadcast(&p->begun);
 	}
 	pthread_mutex_unlock(&p->lock);
-	if (page < 0)
-		free(copy);
-	return page >= 0;
+	if (!job)
+		pull_free(&begun);
+	return job != NULL;
+}
+
+void cairn_pull_allow(struct cairn_pull *p, uint64_t id)
+{
+	struct pull_link *k;
+	struct pull_job *job;
+
+	pthread_mutex_lock(&p->lock);
+	job = find_job(p, id, &k);
+	if (job) {
+		job->may_write = 1;
+		job->heard_ns = cairn_clock_ns();
+		pthread_cond_broadcast(&p->begun);
+	}
+	pthread_mutex_unlock(&p->lock);
 }
 
 void cairn_pull_drop(struct cairn_pull *p, uint64_t id)
 {
+	struct pull_link *k = NULL;
 	struct pull_job *job;
+	int is_sent;
 
 	pthread_mutex_lock(&p->lock);
-	job = find_job(p, id);
-	if (job && job->state != PULL_TAKEN) {
-		p->stats.dropped++;
-		/* a worker may still send it */
-		if (job->state == PULL_SENT && !FAULT(PAGES_FREED_EARLY))
-			job->is_dropped = 1;
-		else
-			pull_free(p, job);
-	}
+	job = find_job(p, id, &k);
+	is_sent = job && job->state == PULL_SENT;
+	p->stats.dropped += job && job->state != PULL_ENDED;	/* that one is counted */
+	/* a worker may still send it */
+	if (is_sent && !FAULT(PLACE_FREED_EARLY))
+		job->is_dropped = 1;
+	else if (job)
+		pull_free(job);
 	pthread_mutex_unlock(&p->lock);
+	if (!is_sent)
+		return;
+	pthread_mutex_lock(&k->writes);		/* what is being written is written then */
+	pthread_mutex_unlock(&k->writes);
 }
 
 int cairn_pull_ended(struct cairn_pull *p, struct cairn_pulled *out)
@@ -269,27 +290,11 @@ int cairn_pull_ended(struct cairn_pull *p, struct cairn_pulled *out)
 			if (p->links[i].jobs[j].state == PULL_ENDED)
 				job = &p->links[i].jobs[j];
 	if (job) {
-		*out = (struct cairn_pulled){
-			.id = job->id, .failed = job->failed, .first = job->first * p->opt.page_size,
-			.num_tokens = job->num_tokens, .page = job->page,
-		};
-		job->state = PULL_TAKEN;
-		if (job->failed)
-			pull_free(p, job);
+		*out = (struct cairn_pulled){ .id = job->id, .failed = job->failed };
+		pull_free(job);
 	}
 	pthread_mutex_unlock(&p->lock);
 	return job != NULL;
-}
-
-void cairn_pull_release(struct cairn_pull *p, uint64_t id)
-{
-	struct pull_job *job;
-
-	pthread_mutex_lock(&p->lock);
-	job = find_job(p, id);
-	if (job && job->state == PULL_TAKEN)
-		pull_free(p, job);
-	pthread_mutex_unlock(&p->lock);
 }
 
 static int any_ended(const struct cairn_pull *p)

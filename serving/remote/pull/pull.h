@@ -1,13 +1,17 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * pull - has prefill workers compute prompts, and pulls their keys and values into host memory
+ * pull - has prefill workers compute prompts, and pulls their keys and values into pages of the KV cache
  *
- *   begin --> queued --> sent to a worker --> runs arrive --> ended: all pages are here, or none counts
- *                                                             --> release: the pages may be used again
+ *   begin --> queued --> sent to a worker --> runs arrive --> ended: all pages are written, or none counts
+ *                              allow: the pages may be written
  *
  * Each rank of the lead's prefill workers has a thread, which takes a worker when one joins, sends it
- * prompts, takes its runs (run.h), checks them, and copies them to their pages. The caller polls for ended
- * jobs.
+ * prompts, takes its runs (run.h), checks them, and copies them to their pages, on a stream of its own. The
+ * caller polls for ended jobs.
+ *
+ * The caller says which pages a job has, and sees to it that nobody else uses them from allow() until the
+ * job has ended or drop() has returned. It may begin a job before that, while earlier passes still use these
+ * pages.
  *
  * A job ends without its pages if its worker is lost, gives it up, or sends a run with a wrong checksum; if
  * its lease has ended; and if nothing has come for QUIET_MS. The caller then computes the prompt itself.
@@ -16,21 +20,22 @@
  * lead's last LEASE, which is sent when a third of the time has passed. When the time is over, both ends give
  * the job up, each by its own clock.
  *
- * A worker has at most CAIRN_PULL_JOBS jobs, and pulled pages are limited by num_pages: begin() refuses what
- * goes beyond. A job that is dropped keeps its place and pages until its worker has ended it, because runs of
- * it may be under way; they are read and forgotten, and their credits returned.
+ * A worker has at most CAIRN_PULL_JOBS jobs: begin() refuses what goes beyond. A job that is dropped keeps
+ * its place until its worker has ended it, because runs of it may be under way; they are read and forgotten,
+ * and their credits returned.
  *
  * A head with a wrong checksum or one that does not follow the run before it makes the worker lost: what
  * follows could not be told apart. A wrong payload ends its job only.
  *
  * No call waits for a worker, except destroy, for a second or so.
  * Threads: one caller.
- * Errors: -EINVAL, -EOPNOTSUPP (no libsodium), -ENOMEM; the text names the option.
+ * Errors: -EINVAL, -EOPNOTSUPP (no libsodium; the table lacks an operation), -ENOMEM; the text names it.
  */
 #ifndef CAIRN_PULL_H
 #define CAIRN_PULL_H
 
 #include "serving/remote/lead/lead.h"
+#include "serving/model/forward/forward.h"
 #include "serving/model/model.h"
 
 #define CAIRN_PULL_LEASE_MS	30000
@@ -39,20 +44,15 @@
 struct cairn_pull;
 
 struct cairn_pull_options {
-	int32_t page_size, max_rows;	/* max_rows: of a worker's pass; rounded to whole pages */
+	const struct cairn_kv_store *kv;	/* has the pages; must outlive the pulls */
+	int32_t max_rows;		/* of a worker's pass; rounded to whole pages */
 	int32_t max_context;		/* tokens of the longest prompt */
-	/* Where the pages go: page i at pages + i * page_bytes, its layers in order, keys before values. */
-	char *pages;
-	size_t page_bytes;
-	int32_t num_pages;
 	int32_t lease_ms;		/* 0: CAIRN_PULL_LEASE_MS */
 };
 
 struct cairn_pulled {
 	uint64_t id;
-	int failed;			/* none of its pages counts, and none is to be released */
-	int32_t first, num_tokens;	/* keys and values of tokens [first, num_tokens) */
-	int32_t page;			/* first of (num_tokens - first) / page_size pages */
+	int failed;			/* none of its pages counts */
 };
 
 struct cairn_pull_stats {
@@ -70,18 +70,21 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 void cairn_pull_destroy(struct cairn_pull *p);		/* NULL is legal */
 
 /*
- * Begins a job under a number that no job in progress has. first and num_tokens: whole pages, first <
- * num_tokens. The ids are copied. Returns 1; 0 if no worker or no pages are free, or the prompt is too long;
- * -ENOMEM.
+ * Begins a job under a number that no job in progress has. The keys and values of tokens [first, num_tokens),
+ * whole pages and first < num_tokens, go to pages[0 .. (num_tokens - first) / page_size). ids and pages are
+ * copied. Returns 1; 0 if no worker is free or the prompt is too long; -ENOMEM.
  */
 int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int32_t num_tokens,
-		     int32_t first);
-/* The job is not wanted any more; ended() will not report it. Does nothing if there is none. */
+		     int32_t first, const int32_t *pages);
+/* The pages of a job may be written now. Does nothing if there is no such job. */
+void cairn_pull_allow(struct cairn_pull *p, uint64_t id);
+/*
+ * The job is not wanted any more: ended() will not report it, and when this returns, its pages are not
+ * written any more. Waits for a copy that has been enqueued. Does nothing if there is no such job.
+ */
 void cairn_pull_drop(struct cairn_pull *p, uint64_t id);
 /* Takes the result of a job that has ended. Returns 0 if there is none. */
 int cairn_pull_ended(struct cairn_pull *p, struct cairn_pulled *out);
-/* The pages of a job that ended() has reported are not needed any more. */
-void cairn_pull_release(struct cairn_pull *p, uint64_t id);
 /* Waits until a job has ended, at most timeout_ms. */
 void cairn_pull_wait(struct cairn_pull *p, int timeout_ms);
 void cairn_pull_stats(struct cairn_pull *p, struct cairn_pull_stats *stats);

@@ -12,8 +12,8 @@
 
 enum pull_state {
 	PULL_FREE, PULL_QUEUED,
-	PULL_SENT,			/* the worker has it; only the link's thread writes its pages */
-	PULL_ENDED, PULL_TAKEN		/* TAKEN: ended() has reported it */
+	PULL_SENT,			/* the worker has it; the link's thread writes its pages */
+	PULL_ENDED			/* ended() has not reported it yet */
 };
 
 struct pull_job {
@@ -21,7 +21,8 @@ struct pull_job {
 	uint64_t id, number;		/* number: the worker knows it by; ascends in a link */
 	int32_t *ids, num_tokens;
 	int32_t first, end;		/* pages of the prompt */
-	int32_t page;			/* where they go */
+	int32_t *pages;			/* [end - first]: where they go */
+	int may_write;			/* to them */
 	int is_dropped, drop_is_told, failed;
 	int64_t lease_ns, heard_ns;	/* when the lease ends; when its last run came */
 	struct cairn_run at;		/* the last run taken */
@@ -30,7 +31,7 @@ struct pull_job {
 /* What passes between the thread of a link and its stream, in memory of host_alloc. */
 struct pull_notes {
 	struct cairn_run run;		/* the head in the slot */
-	int32_t places[];		/* of a run's pages: from and to (kv_move), [run_pages] each */
+	int32_t places[];		/* of a run's pages: from and to (kv_move.h), [run_pages] each */
 };
 
 struct pull_link {
@@ -42,6 +43,7 @@ struct pull_link {
 	int is_ready;			/* has a worker that takes jobs */
 	struct pull_job jobs[CAIRN_PULL_JOBS];
 	uint64_t last_number;
+	pthread_mutex_t writes;		/* held while pages are written; taken before the lock of p */
 	/* the thread's, of an epoch: */
 	uint32_t epoch;
 	int failures;			/* workers that did not get ready, in a row */
@@ -53,7 +55,8 @@ struct pull_link {
 	uint64_t taken;			/* runs */
 	uint8_t key[SODIUM_HASH_KEY_BYTES];
 	char *ring;			/* of all epochs, as are the next ones */
-	char *copy;			/* of a run's payload: checked here, where no peer can write */
+	/* of a run's payload: checked here, where no peer can write; memory of host_alloc */
+	char *copy;
 	/* the same in memory of the device, once a worker has offered a transport of devices */
 	char *device_ring, *device_copy;
 	struct pull_notes *notes;
@@ -72,8 +75,7 @@ struct cairn_pull {
 	atomic_int stop;
 
 	pthread_mutex_t lock;		/* protects what follows, and parts of the links */
-	pthread_cond_t ended, begun;
-	uint8_t *is_used;		/* [num_pages] */
+	pthread_cond_t ended, begun;	/* begun: or allowed, or to stop */
 	struct cairn_pull_stats stats;
 
 	int32_t num_links;
@@ -82,7 +84,7 @@ struct cairn_pull {
 
 /* pull.c; call these with the lock held */
 void pull_end(struct cairn_pull *p, struct pull_job *job, const char *why);	/* why NULL: completed */
-void pull_free(struct cairn_pull *p, struct pull_job *job);
+void pull_free(struct pull_job *job);
 
 /* pull_link.c */
 void *pull_link_run(void *link);

@@ -31,19 +31,9 @@ static int make_device_ring(struct pull_link *k, size_t bytes)
 
 	if (k->device_ring)
 		return 0;
-	if (!impl->kv_move || !impl->host_alloc || !impl->host_free)
-		return cairn_error(EOPNOTSUPP, "%s: pulls between devices need kv_move, host_alloc and "
-				   "host_free", impl->name);
-	if (!k->stream)
-		CAIRN_TRY(CAIRN_TABLE(impl, stream_create, &k->stream));
 	if (!k->device_copy) {
 		CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_run_slot_bytes(&k->p->shape)));
 		k->device_copy = p;
-	}
-	if (!k->notes) {
-		CAIRN_TRY(CAIRN_TABLE(impl, host_alloc, &p, sizeof(*k->notes) +
-				      2 * (size_t)k->p->shape.run_pages * sizeof(*k->notes->places)));
-		k->notes = p;
 	}
 	CAIRN_TRY(CAIRN_TABLE(impl, mem_alloc, &p, cairn_share_granules(bytes)));
 	k->device_ring = p;
@@ -129,7 +119,7 @@ static int next_job(struct pull_link *k, struct cairn_control_prompt *prompt, in
 	job = pull_oldest(k, PULL_QUEUED);
 	if (job) {
 		*prompt = (struct cairn_control_prompt){
-			.job = job->number, .first = job->first * k->p->opt.page_size,
+			.job = job->number, .first = job->first * k->p->opt.kv->page_size,
 			.num_tokens = job->num_tokens, .lease_ms = (uint32_t)k->p->opt.lease_ms,
 		};
 		*ids = job->ids;
@@ -204,7 +194,7 @@ static int send_notices(struct pull_link *k)
 	return 0;
 }
 
-/* Returns an error if the worker has not sent anything of its oldest job for too long. */
+/* Returns an error if the worker has not sent anything of its oldest job, which it may, for too long. */
 static int check_quiet(struct pull_link *k)
 {
 	const int64_t now = cairn_clock_ns();
@@ -213,7 +203,7 @@ static int check_quiet(struct pull_link *k)
 
 	pthread_mutex_lock(&k->p->lock);
 	job = pull_oldest(k, PULL_SENT);
-	quiet = job ? now - job->heard_ns : 0;
+	quiet = job && job->may_write ? now - job->heard_ns : 0;
 	pthread_mutex_unlock(&k->p->lock);
 	return quiet > CAIRN_PULL_QUIET_MS * 1000000ll ?
 	       cairn_error(ETIMEDOUT, "has sent nothing of a prompt for %d s",
@@ -244,6 +234,22 @@ static int has_job(struct pull_link *k)
 	return has;
 }
 
+/* Returns whether the runs of the oldest job may be taken, after waiting for that a little. */
+static int may_take(struct pull_link *k)
+{
+	const struct timespec until = in_ms(LOOK_MS);
+	const struct pull_job *job;
+	int may;
+
+	pthread_mutex_lock(&k->p->lock);
+	job = pull_oldest(k, PULL_SENT);
+	may = !job || job->may_write || job->is_dropped || FAULT(WRITES_UNASKED);
+	if (!may)
+		pthread_cond_timedwait(&k->p->begun, &k->p->lock, &until);
+	pthread_mutex_unlock(&k->p->lock);
+	return may;
+}
+
 static int serve(struct pull_link *k)
 {
 	int ret = 0;
@@ -255,6 +261,8 @@ static int serve(struct pull_link *k)
 			continue;
 		CAIRN_TRY(send_jobs(k));
 		CAIRN_TRY(send_notices(k));
+		if (!may_take(k))
+			continue;
 		ret = k->table->wait(k->c, CAIRN_SLOT_RUNS, k->taken + 1, LOOK_MS, NULL);
 		if (!ret)
 			ret = pull_take_run(k);

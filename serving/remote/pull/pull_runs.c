@@ -15,7 +15,7 @@
 #include "serving/remote/remote_fault.h"
 
 #define PUT_MS		1000
-#define CTAS		4	/* that copy pages to host memory (kv_move.cu) */
+#define CTAS		4	/* that copy pages: few, because passes run at the same time */
 
 struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state)
 {
@@ -28,44 +28,44 @@ struct pull_job *pull_oldest(struct pull_link *k, enum pull_state state)
 }
 
 /*
- * The same on a device. To kv_move, a page of one layer and side is a whole page, and its place in a pulled
- * page a slot. The link to host memory, not the device, limits it, so few CTAs suffice.
+ * Copies the pages of a run from the copy of its payload to their places. To kv_move, the copy is slots of
+ * one layer and side.
  */
-static int scatter_on_device(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
+static int scatter(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
 {
 	struct cairn_pull *p = k->p;
-	const int32_t sides = p->shape.num_layers * p->shape.sides;	/* of a page */
-	const int32_t first = (job->page + run->page - job->first) * sides + run->layer * p->shape.sides +
-			      run->side;
+	const struct cairn_kv_store *kv = p->opt.kv;
 	int32_t *from = k->notes->places, *to = from + p->shape.run_pages;
 	const struct cairn_kv_move_args move = {
-		.size = sizeof(move), .base = k->device_copy, .slots = p->opt.pages, .from = from, .to = to,
-		.layer_bytes = (int64_t)p->shape.page_bytes * p->shape.run_pages,
-		.page_bytes = (int64_t)p->shape.page_bytes, .num_moves = run->num_pages, .num_layers = 1,
-		.num_pages = p->shape.run_pages, .num_slots = p->opt.num_pages * sides, .max_ctas = CTAS,
+		.size = sizeof(move), .base = kv->base + (size_t)run->layer * kv->layer_bytes +
+					      (size_t)run->side * kv->v_offset,
+		.slots = k->on_device ? k->device_copy : k->copy, .from = from, .to = to,
+		.layer_bytes = (int64_t)kv->layer_bytes, .page_bytes = (int64_t)p->shape.page_bytes,
+		.num_moves = run->num_pages, .num_layers = 1, .num_pages = kv->num_pages,
+		.num_slots = p->shape.run_pages, .max_ctas = CTAS,
 	};
 
 	for (int32_t i = 0; i < run->num_pages; i++) {
-		from[i] = i;
-		to[i] = ~(first + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : i) * sides);
+		from[i] = ~i;
+		to[i] = job->pages[run->page - job->first + (FAULT(PAGES_IN_ONE_PLACE) ? 0 : i)];
 	}
 	CAIRN_TRY(CAIRN_TABLE(p->impl, kv_move, &move, k->stream));
 	return CAIRN_TABLE(p->impl, stream_sync, k->stream);
 }
 
-/* Copies the pages of a run from the copy of its payload to their places. */
-static int scatter(struct pull_link *k, const struct pull_job *job, const struct cairn_run *run)
+/* The same, unless the job is not wanted any more: then it sets *wanted to 0. */
+static int write_pages(struct pull_link *k, struct pull_job *job, const struct cairn_run *run, int *wanted)
 {
-	struct cairn_pull *p = k->p;
-	const size_t bytes = p->shape.page_bytes;
-	char *to = p->opt.pages + (size_t)(job->page + run->page - job->first) * p->opt.page_bytes +
-		   (size_t)(run->layer * p->shape.sides + run->side) * bytes;
+	int ret = 0;
 
-	if (k->on_device)
-		return scatter_on_device(k, job, run);
-	for (int32_t i = 0; i < run->num_pages; i++)
-		memcpy(to + (size_t)i * p->opt.page_bytes, k->copy + (size_t)i * bytes, bytes);
-	return 0;
+	pthread_mutex_lock(&k->writes);
+	pthread_mutex_lock(&k->p->lock);
+	*wanted = !job->is_dropped || FAULT(DROPPED_KEPT);
+	pthread_mutex_unlock(&k->p->lock);
+	if (*wanted)
+		ret = scatter(k, job, run);
+	pthread_mutex_unlock(&k->writes);
+	return ret;
 }
 
 /* Copies the payload from a slot of the ring to where no peer can write, and sets *sum to its checksum. */
@@ -166,7 +166,7 @@ static int take_payload(struct pull_link *k, struct pull_job *job, const struct 
 		good = sum == run->payload || FAULT(CHECKSUM_IGNORED);
 	}
 	if (wanted && good)
-		CAIRN_TRY(scatter(k, job, run));
+		CAIRN_TRY(write_pages(k, job, run, &wanted));
 	pthread_mutex_lock(&p->lock);
 	job->at = *run;
 	job->heard_ns = now;

@@ -13,9 +13,8 @@
  *
  * The worker chooses the transport: its blob has a channel's address, whose kind the lead opens, too. Most
  * carry runs from host memory to host memory; with a table whose memory is a device's, the worker copies each
- * layer to host memory first (prefill_epoch.h), and the lead's device gets the pages from there
- * (engine_pull.c). nvlink carries them from one device's memory to another's, where the ring is; from there
- * the lead copies pages to host memory.
+ * layer to host memory first (prefill_epoch.h). nvlink carries them from one device's memory to another's,
+ * where the ring is. From either ring the lead copies pages to their places in its KV cache (pull_runs.c).
  *
  * A run without pages ends its job: `error` says whether all has been sent. Each job has one such run.
  *
