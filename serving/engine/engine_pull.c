@@ -89,14 +89,14 @@ static int32_t tokens_of(const struct cairn_engine *e, const struct cairn_reques
 
 /*
  * A worker computes a prompt from its beginning, cached tokens included. That pays only if at most half of
- * the prompt is cached.
+ * the prompt is cached. Workers have no adapters.
  */
 int engine_pull_wants(const struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
 	const int32_t len = tokens_of(e, request);
 	int32_t cached;
 
-	if (!e->pull || r->scored_prompt || len < e->pull->min_tokens)
+	if (!e->pull || r->scored_prompt || r->req.adapter || len < e->pull->min_tokens)
 		return 0;
 	cached = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt,
 					&r->pulled_first);

@@ -6,7 +6,10 @@
  * product with an adapter is rounded twice, once before and once after the adapter is added, so that twice
  * the bound of model_ref, which rounds it once, holds.
  */
+#include <errno.h>
+#include <pthread.h>
 #include <stdlib.h>
+#include <time.h>
 
 #include "conformance/harness.h"
 #include "serving/base/json.h"
@@ -14,6 +17,8 @@
 #include "serving/lora/lora_test.h"
 #include "serving/lora/lora.h"
 #include "serving/model/ref/model_ref.h"
+#include "serving/remote/lead/lead.h"
+#include "serving/remote/prefill/prefill_worker.h"
 
 #define BASE		"llama3_tiny"
 #define LAYERS		2
@@ -226,6 +231,81 @@ static void caches(struct cairn_test *t)
 out:
 	cairn_engine_destroy(e);
 	close_setup(&s);
+}
+
+/* ---- prefill workers ---- */
+
+static void *help(void *options)
+{
+	cairn_prefill_worker_run(options);
+	return NULL;
+}
+
+/* Answers of an engine with a prefill worker: a[1] with an adapter. Returns how many pulls it began. */
+static int64_t run_pulled(struct cairn_test *t, struct setup *s, struct cairn_lead *lead, struct answer *a)
+{
+	const struct cairn_engine_options opt = {
+		.max_batch = 4, .max_context = 64, .max_rows = 32, .prefill = lead, .prefill_min = 16,
+	};
+	struct cairn_engine_stats stats = { 0 };
+	struct cairn_engine *e = NULL;
+
+	if (!EXPECT(t, cairn_engine_create(&e, s->m, &opt) == 0))
+		return -1;
+	for (int i = 0; i < 30000 && !stats.pull.workers; i++) {
+		cairn_engine_stats(e, &stats);
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	}
+	for (int k = 1; k >= 0; k--) {
+		struct cairn_request r = request(&s->g, ROWS, NEW, &a[k]);
+
+		r.adapter = k;
+		r.ignore_eos = 1;
+		EXPECT(t, cairn_engine_submit(e, &r) == 0 && cairn_engine_run(e) == 0);
+	}
+	cairn_engine_stats(e, &stats);
+	EXPECT(t, stats.pull.completed == stats.pull.begun && cairn_engine_verify(e) == 0);
+	cairn_engine_destroy(e);
+	return stats.pull.begun;
+}
+
+/* Prefill workers have no adapters, so a prompt with one is computed here. */
+static void pulled(struct cairn_test *t)
+{
+	const struct cairn_lead_options o = {
+		.prefill = 1, .table = "cpu", .listen = "127.0.0.1:0", .beat_ms = 20000,
+	};
+	struct answer *a = calloc(3 + NUM_SPECS, sizeof(*a));
+	struct cairn_prefill_worker_options wo = { .member = { .join_ms = 5000 } };
+	struct cairn_model *plain = NULL;
+	struct cairn_lead *lead = NULL;
+	char join[32];
+	pthread_t thread;
+	struct setup s;
+	int ret;
+
+	if (!EXPECT(t, a != NULL) || open_setup(t, &s, "cpu") || !EXPECT(t, run_mixed(t, &s, a + 2) == 0) ||
+	    !EXPECT(t, cairn_model_load(&plain, &s.impl, s.g.dir, NULL, NULL) == 0))
+		goto out;
+	ret = cairn_lead_create(&lead, &o);
+	if (ret == -EOPNOTSUPP)
+		cairn_skip(t, "%s", cairn_last_error());
+	if (ret)
+		goto out;
+	snprintf(join, sizeof(join), "127.0.0.1:%d", cairn_lead_port(lead));
+	wo.member.join = join;
+	wo.model = plain;
+	if (EXPECT(t, pthread_create(&thread, NULL, help, &wo) == 0)) {
+		EXPECT(t, run_pulled(t, &s, lead, a) == 1);
+		cairn_lead_destroy(lead);
+		pthread_join(thread, NULL);
+		for (int k = 0; k < 2; k++)
+			EXPECT(t, !memcmp(a[k].ids, a[2 + k].ids, sizeof(a[k].ids)));
+	}
+out:
+	cairn_model_free(plain);
+	close_setup(&s);
+	free(a);
 }
 
 /* ---- refusals ---- */
@@ -441,8 +521,8 @@ static void noticed(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "answers_cpu", answers_cpu }, { "answers_late", answers_late }, { "answers_cuda", answers_cuda },
-	{ "caches", caches }, { "refused_configs", refused_configs }, { "refused_tensors", refused_tensors },
-	{ "refused_uses", refused_uses }, { "noticed", noticed },
+	{ "caches", caches }, { "pulled", pulled }, { "refused_configs", refused_configs },
+	{ "refused_tensors", refused_tensors }, { "refused_uses", refused_uses }, { "noticed", noticed },
 };
 
 const struct cairn_family cairn_lora_model_family = {
