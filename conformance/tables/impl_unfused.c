@@ -35,11 +35,11 @@
 #include "fused/decode_step/decode_step_parts.h"
 #include "conformance/tables/mla_decode.h"
 #include "conformance/tables/mla_heads.h"
-#include "conformance/tables/widen_w4.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/launch.h"
 #include "primitives/gemm/gemm_lt.h"
+#include "primitives/gemm/w4/gemm_w4_widen.h"
 #include "conformance/tables/tables.h"
 
 static char choices[256] = "best separate kernels";
@@ -578,7 +578,7 @@ static int w4(const struct cairn_gemm_w4_args *a, void *stream)
 	if (!a->workspace || a->workspace_bytes < bytes)
 		return cairn_error(EINVAL, "gemm_w4: workspace_bytes: %zu, needs %zu",
 				   a->workspace_bytes, bytes);
-	CAIRN_TRY(widen_w4(a, weight, stream));
+	CAIRN_TRY(cairn_gemm_w4_widen(a, weight, stream));
 	p = plain(a->out, a->a, weight, a->m, a->n, a->k, a->dtype);
 	p.gemm.out_dtype = a->out_dtype;
 	p.gemm.bias = a->bias;

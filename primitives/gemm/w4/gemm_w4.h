@@ -44,7 +44,8 @@
  *              to 8; cuda does so for MX and NV with bf16 only if no sum that is computed 2^26 too small (see
  *              Tolerance), which it does for one and two rows, becomes subnormal.
  * Speed:       with MX and NV and bf16, cuda computes one or two rows of a that have a magnitude of 2^27 or
- *              more by one warp of each CTA, which is many times slower.
+ *              more by one warp of each CTA, which is many times slower. For more than 256 rows, unless out
+ *              is small, cuda widens b to 16 bits in the workspace, 2 n k bytes (gemm_w4_widen.h).
  * Constant b:  b, b_scale and bias are weights, as in gemm.h: their writer must be separated from this call
  *              by a full ordering point of the stream.
  * Unused:      places of b and b_scale that belong to no element may hold anything, also scales that are NaN.

@@ -3,6 +3,7 @@
 #include <math.h>
 
 #include "conformance/harness.h"
+#include "primitives/base/args.h"
 #include "primitives/base/bend.h"
 #include "primitives/gemm/w4/gemm_w4_value.h"
 
@@ -242,6 +243,24 @@ static int gemm_w4_long_sum_of_ninth_row(const struct cairn_gemm_w4_args *a, voi
 	return 0;
 }
 
+/* Above 256 rows, for which cuda may widen b, the widened weight lacks the scale of the tensor. */
+static int gemm_w4_widened_without_scale(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	struct cairn_gemm_w4_args g;
+
+	CAIRN_TRY(cairn_gemm_w4_check(a));
+	cairn_copy_args(&g, a, sizeof(g));
+	if (g.m > 256)
+		g.scale = 1;
+	return cairn_gemm_w4_ref(&g, stream);
+}
+
+/* Above 256 rows, a tile of b that k ends within is not widened. */
+static int gemm_w4_widened_without_half_tile(const struct cairn_gemm_w4_args *a, void *stream)
+{
+	return a->m > 256 ? bent_gemm_w4(a, gemm_w4_bend_k_tail) : cairn_gemm_w4_ref(a, stream);
+}
+
 const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	MUTANT(gemm_w4, nibbles_swapped, "swaps rows g and g + 8"),
 	MUTANT(gemm_w4, pairs_swapped, "swaps elements 2 t and 2 t + 8 along k"),
@@ -292,5 +311,11 @@ const struct cairn_mutant cairn_gemm_w4_mutants[] = {
 	{ "gemm_w4_long_sum_of_ninth_row", offsetof(struct cairn_impl, gemm_w4),
 	  (void *)gemm_w4_long_sum_of_ninth_row,
 	  "sums longer than 512 are lost in the ninth row of the last 16 rows of b" },
+	{ "gemm_w4_widened_without_scale", offsetof(struct cairn_impl, gemm_w4),
+	  (void *)gemm_w4_widened_without_scale,
+	  "above 256 rows, does not multiply with the scale of the tensor" },
+	{ "gemm_w4_widened_without_half_tile", offsetof(struct cairn_impl, gemm_w4),
+	  (void *)gemm_w4_widened_without_half_tile,
+	  "above 256 rows, leaves out the last k modulo 64 elements" },
 	{ 0 }
 };

@@ -20,6 +20,7 @@
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
 #include "primitives/gemm/w4/gemm_w4_value.h"
+#include "primitives/gemm/w4/gemm_w4_widen.h"
 
 #define FIELD(f)	offsetof(struct cairn_gemm_w4_args, f)
 
@@ -64,7 +65,7 @@ static const int32_t small[][3] = {
 static const int32_t on_device[][3] = {
 	{ 1, 300, 14336 }, { 8, 5000, 14336 }, { 4, 2200, 2880 }, { 7, 5000, 4096 }, { 16, 500, 2048 },
 	{ 31, 257, 4128 }, { 64, 258, 4096 }, { 100, 1000, 1056 }, { 128, 514, 1952 }, { 200, 6000, 160 },
-	{ 257, 300, 2880 }, { 513, 520, 1184 },
+	{ 257, 300, 2880 }, { 513, 520, 1184 }, { 257, 4100, 544 }, { 1030, 1031, 2880 }, { 513, 2055, 96 },
 };
 /* the first NUM_ALL also with MXFP4, NVFP4 and groups of 32 */
 static const int32_t bench[][3] = {
@@ -72,6 +73,7 @@ static const int32_t bench[][3] = {
 	{ 1, 4096, 4096 }, { 1, 6144, 4096 }, { 4, 4096, 14336 }, { 8, 4096, 14336 },
 	{ 16, 28672, 4096 }, { 16, 4096, 14336 }, { 32, 28672, 4096 }, { 64, 4096, 14336 },
 	{ 128, 28672, 4096 }, { 256, 28672, 4096 }, { 2048, 28672, 4096 },
+	{ 512, 28672, 4096 }, { 1024, 28672, 4096 },
 };
 
 #define NUM_ALL		5
@@ -509,8 +511,31 @@ static void pairs_are_covered(struct cairn_test *t)
 	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
+/* Cases for devices widen b of every form in both types, of odd n with a bias, and with a limit of SMs. */
+static void widening_is_covered(struct cairn_test *t)
+{
+	int seen[ARRAY_SIZE(forms)][2] = { { 0 } }, odd = 0, limited = 0;
+
+	for (int i = FIRST_DEVICE; i < FIRST_BENCH; i++) {
+		const struct shape s = shape_of(i);
+
+		if (!cairn_gemm_w4_widens(s.m, s.n))
+			continue;
+		seen[s.form][s.dtype == CAIRN_F16]++;
+		odd += s.n % 2 && s.bias && s.out_dtype == s.dtype;
+		limited += s.sms > 0;
+	}
+	for (int f = 0; f < NUM_FORMS; f++)
+		EXPECT(t, seen[f][0] && seen[f][1]);
+	EXPECT(t, odd && limited);
+	for (int32_t n = 1; n < 1 << 20; n *= 2)
+		for (int32_t m = 1; m < 4096; m++)
+			EXPECT(t, cairn_gemm_w4_widens(m, n) <= cairn_gemm_w4_widens(m + 1, n));
+}
+
 static const struct cairn_unit units[] = {
 	{ "pairs_are_covered", pairs_are_covered }, { "peers_bound", peers_bound },
+	{ "widening_is_covered", widening_is_covered },
 };
 
 /* The bits depend on sms only above m = 8. */
