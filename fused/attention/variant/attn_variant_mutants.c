@@ -61,7 +61,9 @@
 	D(slices_equal, "slices of 512 keys have equal weights") \
 	D(slices_of_sigmoid, "the weights of sigmoid are divided by the number of slices of 512 keys") \
 	D(slice_lse, "lse is that of the first 512 keys") \
-	D(rope_by_slice, "keys are rotated by their place in a slice of 512")
+	D(rope_by_slice, "keys are rotated by their place in a slice of 512") \
+	D(rope_rows_of_step, "of each tile of 128 keys, only the first 112 are rotated") \
+	D(rope_of_stage, "keys are rotated as those three tiles of 128 before them")
 
 #define NAME(name, what)	VARIANT_##name,
 enum variant_defect { DEFECTS(NAME) };
@@ -180,9 +182,11 @@ static void load_key(const struct cairn_attn_variant_args *a, const struct row *
 		k[c] = cairn_load(a->k, a->dtype, row * cairn_attn_dense_k_stride(&dense) +
 				  r->g * cairn_attn_dense_k_head_stride(&dense) + c);
 	tail |= x == VARIANT_rope_of_8192 && j >= 8192;
+	tail |= x == VARIANT_rope_rows_of_step && j % TILE >= TILE - 16;
 	if (a->variant == CAIRN_VARIANT_ROPE && x != VARIANT_rope_query_only && !tail)
 		rotate(a, k, x == VARIANT_rope_key_by_ordinal ? (int)row :
-		       x == VARIANT_rope_by_slice ? j % SLICE : j, x);
+		       x == VARIANT_rope_by_slice ? j % SLICE :
+		       x == VARIANT_rope_of_stage && j >= 3 * TILE ? j - 3 * TILE : j, x);
 }
 
 static void add_value(const struct cairn_attn_variant_args *a, const struct row *r, int j, double p,

@@ -129,6 +129,10 @@ static const struct shape last[] = {
 		.layout = ROW_GAPS, .qo_lens = LENS(5, 1), .kv_lens = LENS(4003, 97) },
 	{ N("slices_rope_2608", ROPE, 1, 2, 2608, 8, 2, 128), .flags = BOTH },
 	{ N("slices_rope_sms_5", ROPE, 1, 2, 2600, 2, 2, 128), .flags = BOTH, .sms = 5 },
+	/* 64 rows of a KV head, the most whose keys are rotated in shared memory, and 65 */
+	{ N("slices_rope_rows_64", ROPE, 4, 1, 1, 8, 2, 128), .flags = BOTH | INTERLEAVED | PAGED_PADDED,
+		.qo_lens = LENS(1, 2, 16, 3), .kv_lens = LENS(1300, 0, 2100, 33) },
+	{ N("slices_rope_rows_65", ROPE, 1, 65, 1100, 1, 1, 64), .flags = BOTH },
 	{ N("slices_sigmoid", SIGMOID, 3, 1, 1, 8, 2, 128), .flags = CAUSAL, .p0 = -4,
 		.qo_lens = LENS(1, 9, 2), .kv_lens = LENS(2300, 100, 1) },
 	{ N("slices_alibi", ALIBI, 1, 3, 3000, 6, 2, 64), .flags = BOTH | F16 },
