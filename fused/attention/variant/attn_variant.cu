@@ -7,7 +7,8 @@
  *
  * Slices: if a call has at most half as many row tiles as SMs, and many keys, the keys of each row tile are
  * cut into slices of equally many key tiles. A CTA attends to one slice and writes the states of its rows, in
- * fp32, to the workspace; a second kernel merges them (attn_variant_merge.cuh).
+ * fp32, to the workspace; a second kernel merges them (attn_variant_merge.cuh). With a hook key() and at most
+ * 64 rows in a row tile, keys are rotated in shared memory instead of the workspace.
  *
  * Optimisation history: ../NOTES.md.
  */
@@ -48,6 +49,11 @@ struct form {
 	size_t smem;
 };
 
+template <class F> static struct form sizes_of(void)
+{
+	return { F::rows, F::keys, F::threads, F::smem_bytes };
+}
+
 static struct form form_of(int32_t head_dim)
 {
 	typedef attn_variant_form<64, false> small;
@@ -56,10 +62,19 @@ static struct form form_of(int32_t head_dim)
 	/* forms for rotations and for slices differ in registers only */
 	static_assert(attn_variant_form<64, true>::smem_bytes == small::smem_bytes &&
 		      attn_variant_form<128, true>::smem_bytes == large::smem_bytes &&
-		      attn_variant_form<128, false, true>::smem_bytes == large::smem_bytes, "forms");
-	if (head_dim == 64)
-		return { small::rows, small::keys, small::threads, small::smem_bytes };
-	return { large::rows, large::keys, large::threads, large::smem_bytes };
+		      attn_variant_form<128, false, VARIANT_SLICE>::smem_bytes == large::smem_bytes, "forms");
+	return head_dim == 64 ? sizes_of<small>() : sizes_of<large>();
+}
+
+static struct form form_in_place(int32_t head_dim)
+{
+	typedef attn_variant_form<64, true, VARIANT_IN_PLACE> small;
+	typedef attn_variant_form<128, true, VARIANT_IN_PLACE> large;
+
+	/* the merging kernel finds slices by the form for whole row tiles */
+	static_assert(small::keys == attn_variant_form<64, true>::keys &&
+		      large::keys == attn_variant_form<128, true>::keys, "forms");
+	return head_dim == 64 ? sizes_of<small>() : sizes_of<large>();
 }
 
 static struct attn_variant_call call_of(const struct cairn_attn_variant_args *a)
@@ -86,6 +101,7 @@ static struct attn_variant_call call_of(const struct cairn_attn_variant_args *a)
 struct division {
 	struct form form;
 	int num_sms, items, slices;
+	int in_place;			/* the kernel is that of VARIANT_IN_PLACE */
 };
 
 /*
@@ -95,7 +111,9 @@ struct division {
  */
 static int divide(const struct cairn_attn_variant_args *a, struct attn_dense_plan *plan, struct division *d)
 {
+	const int32_t shift = attn_dense_shift(a->num_qo_heads / a->num_kv_heads);
 	struct attn_dense_sizes sizes;
+	struct form in_place = form_in_place(a->head_dim);
 	int slices;
 
 	d->form = form_of(a->head_dim);
@@ -111,6 +129,10 @@ static int divide(const struct cairn_attn_variant_args *a, struct attn_dense_pla
 	if (d->items && slices > d->num_sms / d->items)
 		slices = d->num_sms / d->items;
 	d->slices = d->items && slices > 1 ? slices : 1;
+	d->in_place = d->slices > 1 && attn_variant_turns_keys(a->variant) &&
+		      (int64_t)a->max_qo_len << shift <= in_place.rows;
+	if (d->in_place)
+		d->form = in_place;
 	return 0;
 }
 
@@ -124,11 +146,11 @@ static int64_t state_rows(const struct cairn_attn_variant_args *a)
 
 /*
  * Offsets in the workspace: the counter is first; with a hook key(), states of pieces and rotated keys
- * follow; with slices, O and the sums of their rows.
+ * follow, unless keys are rotated in shared memory; with slices, O and the sums of their rows.
  */
 struct places {
 	size_t states, turned, o, sums, bytes;
-	int turns;			/* there is a hook key() */
+	int turns;			/* a hook key() rotates keys into the workspace */
 };
 
 /* Hands out the next bytes of the workspace, in multiples of 256. */
@@ -146,7 +168,7 @@ static struct places places_of(const struct cairn_attn_variant_args *a, const st
 	struct places p = {};
 
 	take(&p, ATTN_DENSE_COUNTER_BYTES);
-	p.turns = attn_variant_turns_keys(a->variant);
+	p.turns = attn_variant_turns_keys(a->variant) && !d->in_place;
 	if (p.turns) {
 		p.states = take(&p, a->num_kv_heads * attn_variant_pieces(a->nnz_kv, a->batch) * 4);
 		p.turned = take(&p, (int64_t)a->num_kv_heads * a->nnz_kv * a->head_dim * 2);
@@ -232,7 +254,7 @@ static int kernels_of(const struct cairn_attn_variant_args *a, struct attn_varia
 	return 0;
 }
 
-/* Makes the tensor maps; with a hook key(), that of K is the one of turn_keys(). */
+/* Makes the tensor maps; if `turns`, that of K is the one of turn_keys(). */
 static int make_maps(const struct cairn_attn_dense_args *dense, const struct form *f, int shift, int turns,
 		     struct attn_dense_maps *maps)
 {
@@ -286,6 +308,6 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	}
 	if (d.slices == 1)
 		return cairn_launch(kernels.whole, &l, params);
-	CAIRN_TRY(cairn_launch(kernels.slice, &l, params));
+	CAIRN_TRY(cairn_launch(d.in_place ? kernels.in_place : kernels.slice, &l, params));
 	return merge(args, &d, kernels.merge, &call, &plan, stream);
 }

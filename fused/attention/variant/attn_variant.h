@@ -45,9 +45,10 @@
  *   q, k, v                                                     in, as in attn_dense.h
  *   t                 f32    4 arrays                           in, each optional, 4-byte aligned
  *   qo_indptr, kv_indptr                                        in, as in attn_dense.h
- *   workspace                [workspace_bytes]                  256-byte aligned; with key(), as large as K;
- *                                                               with few rows, it also holds results of
- *                                                               slices of the keys, in fp32
+ *   workspace                [workspace_bytes]                  256-byte aligned; with few rows and many
+ *                                                               keys, holds results of slices of the keys,
+ *                                                               in fp32; with key(), besides as large as K,
+ *                                                               unless keys are many and rows at most 64
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads.
  *              batch 0 and nnz_qo 0 are legal and do nothing.

@@ -8,6 +8,12 @@
 #define ATTN_PIECE	32		/* keys that a warp rotates at a time */
 #define ATTN_MERGERS	128		/* threads of a CTA that merges the states of slices */
 
+enum attn_variant_kind {
+	VARIANT_WHOLE,			/* a CTA attends to whole row tiles */
+	VARIANT_SLICE,			/* a CTA attends to a slice of the keys of one row tile */
+	VARIANT_IN_PLACE		/* the same with few rows, and key() rotates K in shared memory */
+};
+
 struct attn_variant_call : attn_call {
 	float p[8];
 	const float *t[4];
@@ -38,13 +44,23 @@ static inline int64_t attn_variant_pieces(int64_t nnz_kv, int64_t batch)
 	return nnz_kv / ATTN_PIECE + batch + 1;
 }
 
+/* Beside one consumer warpgroup and the producer, seven warps rotate Q and K. */
+template <class F> struct attn_form_in_place : F {
+	static constexpr int threads = 384;
+};
+
 /* The form for a head dimension; with rotations or slices, producer threads need more registers. */
-template <int head_dim, bool rotates, bool sliced = false>
+template <int head_dim, bool rotates, enum attn_variant_kind kind = VARIANT_WHOLE>
 struct attn_variant_form : attn_variant_form<head_dim, rotates> { };
 template <> struct attn_variant_form<64, false> : attn_form<64, 64, 96, 3, 4, 2, 152, 56> { };
 template <> struct attn_variant_form<64, true> : attn_form<64, 64, 96, 3, 4, 2, 136, 104> { };
 template <> struct attn_variant_form<128, false> : attn_form<128, 128, 128, 2, 2, 2, 232, 40> { };
-template <> struct attn_variant_form<128, false, true> : attn_form<128, 128, 128, 2, 2, 2, 224, 56> { };
+template <> struct attn_variant_form<128, false, VARIANT_SLICE> :
+	attn_form<128, 128, 128, 2, 2, 2, 224, 56> { };
 template <> struct attn_variant_form<128, true> : attn_form<128, 128, 128, 2, 2, 2, 200, 104> { };
+template <> struct attn_variant_form<64, true, VARIANT_IN_PLACE> :
+	attn_form_in_place<attn_form<64, 64, 96, 1, 4, 2, 232, 136>> { };
+template <> struct attn_variant_form<128, true, VARIANT_IN_PLACE> :
+	attn_form_in_place<attn_form<128, 128, 128, 1, 3, 2, 232, 136>> { };
 
 #endif

@@ -18,15 +18,15 @@ namespace ATTN_TEXT {
 #define JOIN_(a, b)	a##b
 #define JOIN(a, b)	JOIN_(a, b)
 
-template <int dtype, int head_dim, bool sliced>
-static __global__ __launch_bounds__((head_dim == 64 ? 4 : 3) * 128, 1) void
+template <int dtype, int head_dim, enum attn_variant_kind kind>
+static __global__ __launch_bounds__((head_dim == 64 && kind != VARIANT_IN_PLACE ? 4 : 3) * 128, 1) void
 attn_variant_kernel(const __grid_constant__ struct attn_variant_call a,
 		    const __grid_constant__ struct attn_dense_plan plan,
 		    const __grid_constant__ struct attn_dense_maps maps)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
 
-	attn_variant_run<dtype, head_dim, struct attn_variant_hooks_here, sliced>(a, plan, maps, s_all);
+	attn_variant_run<dtype, head_dim, struct attn_variant_hooks_here, kind>(a, plan, maps, s_all);
 }
 
 template <int dtype, int head_dim>
@@ -41,8 +41,13 @@ attn_variant_merge_kernel(const __grid_constant__ struct attn_variant_call a,
 
 template <int dtype, int head_dim> static struct attn_variant_kernels kernels_of(void)
 {
-	return { (const void *)attn_variant_kernel<dtype, head_dim, false>,
-		 (const void *)attn_variant_kernel<dtype, head_dim, true>,
+	return { (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_WHOLE>,
+		 (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_SLICE>,
+#ifdef ATTN_KEY
+		 (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_IN_PLACE>,
+#else
+		 nullptr,
+#endif
 		 (const void *)attn_variant_merge_kernel<dtype, head_dim> };
 }
 

@@ -5,8 +5,10 @@
  * This is the kernel of attn_dense with the front of attn_variant_view.cuh. If the text rotates, the three
  * warps beside the producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
  *
- * If there are few row tiles, the kernel's other form runs: each CTA attends to a slice of the keys of one
- * row tile, and a second kernel (attn_variant_merge.cuh) merges their results.
+ * If there are few row tiles, another form runs (VARIANT_SLICE): each CTA attends to a slice of the keys of
+ * one row tile, and a second kernel (attn_variant_merge.cuh) merges their results. If, besides, these row
+ * tiles have at most 64 rows and the text has key(), one warpgroup attends, and the other warps rotate the
+ * keys of their own CTA in shared memory (VARIANT_IN_PLACE).
  */
 #ifndef CAIRN_ATTN_VARIANT_KERNEL_CUH
 #define CAIRN_ATTN_VARIANT_KERNEL_CUH
@@ -74,26 +76,36 @@ ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct a
 	}
 }
 
-/*
- * The program of the rotating warps (1 to 3 of their warpgroup), which follow the producer through its row
- * tiles.
- */
-template <int dtype, class F, class H, bool sliced, bool interleaved>
+/* Returns the number of a thread among those beside the producer; read again, see attn_thread(). */
+template <class F> ATTN_DEV int attn_beside(void)
+{
+	int thread;
+
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+	return thread - F::groups * 128 - 32;
+}
+
+/* The program of the warps beside the producer, which follow it through its row tiles. */
+template <int dtype, class F, class H, enum attn_variant_kind kind, bool interleaved>
 ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 			      const struct attn_smem<struct attn_row_tile> &s)
 {
+	struct attn_place k = {};
+
 	for (int nth = 0;; nth++) {
 		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
 		const int stage = nth % F::q_stages, num_tiles = attn_await_q<F>(s, nth);
-		const int thread = attn_thread() - 32;	/* read again, see attn_thread() */
+		const int thread = attn_beside<F>();
 
 		if (num_tiles > 0)
 			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + stage * F::q_bytes, thread);
 		attn_rotated(s.full_q + 8 * stage);
-		if (num_tiles < 0 && nth == 0)
+		if (kind == VARIANT_IN_PLACE)
+			attn_rotate_k<dtype, F, H, interleaved>(a, *t, s, thread, &k);
+		else if (num_tiles < 0 && nth == 0)
 			t = &s.tiles[1];	/* attn_join_others() */
-		if (H::has_key && t->num_tiles > 0)
-			attn_turn_keys<dtype, F, H, sliced, interleaved>(a, *t, thread / 32);
+		if (H::has_key && kind != VARIANT_IN_PLACE && t->num_tiles > 0)
+			attn_turn_keys<dtype, F, H, kind == VARIANT_SLICE, interleaved>(a, *t, thread / 32);
 		if (num_tiles < 0)
 			return;
 	}
@@ -113,20 +125,22 @@ ATTN_DEV void attn_rotate_slice(const struct attn_variant_call &a,
 		attn_turn_keys<dtype, F, H, true, interleaved>(a, *t, 3 + (int)threadIdx.x / 32);
 }
 
-template <int dtype, int head_dim, class H, bool sliced>
+template <int dtype, int head_dim, class H, enum attn_variant_kind kind>
 ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
 			       const struct attn_dense_maps &maps, uint8_t *s_all)
 {
 	constexpr bool rotates = H::has_query || H::has_key;
-	typedef struct attn_variant_form<head_dim, rotates, sliced> F;
-	typedef struct attn_variant_view<H, sliced> V;
+	typedef struct attn_variant_form<head_dim, rotates, kind> F;
+	typedef struct attn_variant_view<H, kind> V;
+	constexpr bool in_place = kind == VARIANT_IN_PLACE;
+	constexpr int warps = attn_rotators<F>();
 	struct attn_smem<struct attn_row_tile> s = attn_lay_out<F, struct attn_row_tile>(s_all);
 	const int beside = (int)threadIdx.x - F::groups * 128 - 32;	/* from 0: after the producer */
 
 	if (threadIdx.x == 0) {
 		attn_init_barriers<F>(s, 1);
 		if (rotates)
-			attn_init_raw<F>(s);
+			attn_init_raw<F, in_place>(s);
 		s.tiles[1].num_tiles = 0;
 	}
 	__syncthreads();
@@ -134,23 +148,23 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 	if (beside >= -32) {
 		ptx_setmaxnreg_dec<F::producer_regs>();
 		if (beside < 0) {
-			if (H::has_key)
+			if (V::makes_keys)
 				attn_join_others<F, V>(a, plan, &s.tiles[1]);
-			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F>(s) : s);
+			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F, in_place>(s) : s);
 		} else {
-			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * 3 + beside / 32,
-							   gridDim.x * 3);
+			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * warps + beside / 32,
+							   gridDim.x * warps);
 			if (rotates && a.interleaved)
-				attn_rotate_all<dtype, F, H, sliced, true>(a, s);
+				attn_rotate_all<dtype, F, H, kind, true>(a, s);
 			else if (rotates)
-				attn_rotate_all<dtype, F, H, sliced, false>(a, s);
+				attn_rotate_all<dtype, F, H, kind, false>(a, s);
 		}
 		ptx_griddepcontrol_launch_dependents();
 	} else {
 		ptx_setmaxnreg_inc<F::regs>();
-		if (sliced && H::has_key && a.interleaved)
+		if (kind == VARIANT_SLICE && H::has_key && a.interleaved)
 			attn_rotate_slice<dtype, F, H, true>(a, s);
-		else if (sliced && H::has_key)
+		else if (kind == VARIANT_SLICE && H::has_key)
 			attn_rotate_slice<dtype, F, H, false>(a, s);
 		attn_consume<dtype, F, V>(a, s);
 	}

@@ -12,7 +12,7 @@
 #include "fused/attention/variant/attn_variant_view.cuh"
 
 /* The front that describes whole row tiles. */
-template <class H> struct attn_variant_whole : attn_variant_view<H, false> {
+template <class H> struct attn_variant_whole : attn_variant_view<H, VARIANT_WHOLE> {
 	template <class F>
 	ATTN_METHOD void keys_of(const struct attn_variant_call &a, struct attn_row_tile *t, int *end)
 	{
@@ -67,7 +67,7 @@ template <int dtype, int dim, class H>
 ATTN_DEV void attn_merge_row(const struct attn_variant_call &a, const struct attn_row_tile &t, int row,
 			     int slices)
 {
-	typedef struct attn_variant_view<H, false> V;
+	typedef struct attn_variant_view<H, VARIANT_WHOLE> V;
 	constexpr int vec = dim / 32;
 	const int lane = threadIdx.x % 32;
 	const float scale_log2 = V::scale(a, t).log2, scale = V::bends ? 1 : a.sm_scale;

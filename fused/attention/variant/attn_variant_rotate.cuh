@@ -1,40 +1,63 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * attn_variant_rotate - rotations of pairs, and the warps that rotate Q in shared memory after its copies
+ * attn_variant_rotate - rotations of pairs, and the warps that rotate tiles after their copies
  *
- * The producer's copies of Q complete on mbarriers of their own. Three warps wait for these, call the hook
- * query() for each pair of elements, write the pair back in dtype, and arrive at full_q, for which the
- * consumers wait. Keys are rotated in attn_variant_keys.cuh.
+ * The producer's copies of Q complete on mbarriers of their own. The warps beside it wait for these, call the
+ * hook query() for each pair of elements, write the pair back to shared memory in dtype, and arrive at
+ * full_q, for which the consumers wait. With VARIANT_IN_PLACE, they do the same with K, key() and full_k;
+ * otherwise attn_variant_keys.cuh rotates keys.
  */
 #ifndef CAIRN_ATTN_VARIANT_ROTATE_CUH
 #define CAIRN_ATTN_VARIANT_ROTATE_CUH
 
 #include "fused/attention/variant/attn_variant_view.cuh"
 
-#define ATTN_ROTATORS	96		/* threads */
 #define ATTN_RAW_AT	(192 + ATTN_NUM_TILES * (int)sizeof(struct attn_row_tile))
 
-/* The mbarriers on which copies of Q complete, after the descriptions of row tiles. */
+/* The number of warps beside the producer. */
+template <class F> ATTN_CONST attn_rotators(void)
+{
+	return F::threads / 32 - F::groups * 4 - 1;
+}
+
+/* The mbarriers on which copies of Q and of K complete, after the descriptions of row tiles. */
 template <class F> ATTN_DEV uint32_t attn_raw_q(const struct attn_smem<struct attn_row_tile> &s)
 {
-	static_assert(ATTN_RAW_AT + 8 * F::q_stages <= ATTN_EXTRA_BYTES, "mbarriers overlap");
+	static_assert(ATTN_RAW_AT + 8 * (F::q_stages + F::stages) <= ATTN_EXTRA_BYTES, "mbarriers overlap");
 	return s.q + F::data_bytes + ATTN_RAW_AT;
 }
 
-template <class F> ATTN_DEV void attn_init_raw(const struct attn_smem<struct attn_row_tile> &s)
+template <class F> ATTN_DEV uint32_t attn_raw_k(const struct attn_smem<struct attn_row_tile> &s)
 {
-	for (int i = 0; i < F::q_stages; i++) {
-		ptx_mbarrier_init(attn_raw_q<F>(s) + 8 * i, 1);
-		ptx_mbarrier_init(s.full_q + 8 * i, ATTN_ROTATORS / 32 * ELECTED_LANES);
+	return attn_raw_q<F>(s) + 8 * F::q_stages;
+}
+
+/* Makes `full` mbarriers at which the warps beside the producer arrive, and `raw` ones for its copies. */
+template <class F> ATTN_DEV void attn_init_ring(uint32_t full, uint32_t raw, int stages)
+{
+	for (int i = 0; i < stages; i++) {
+		ptx_mbarrier_init(raw + 8 * i, 1);
+		ptx_mbarrier_inval(full + 8 * i);
+		ptx_mbarrier_init(full + 8 * i, attn_rotators<F>() * ELECTED_LANES);
 	}
+}
+
+template <class F, bool in_place>
+ATTN_DEV void attn_init_raw(const struct attn_smem<struct attn_row_tile> &s)
+{
+	attn_init_ring<F>(s.full_q, attn_raw_q<F>(s), F::q_stages);
+	if (in_place)
+		attn_init_ring<F>(s.full_k, attn_raw_k<F>(s), F::stages);
 	ptx_fence_mbarrier_init_release_cluster();
 }
 
-/* Returns the addresses for the producer: full_q are the mbarriers of its copies. */
-template <class F>
+/* Returns the addresses for the producer: full_q and full_k are the mbarriers of its copies. */
+template <class F, bool in_place>
 ATTN_DEV struct attn_smem<struct attn_row_tile> attn_raw_view(struct attn_smem<struct attn_row_tile> s)
 {
 	s.full_q = attn_raw_q<F>(s);
+	if (in_place)
+		s.full_k = attn_raw_k<F>(s);
 	return s;
 }
 
@@ -131,22 +154,54 @@ ATTN_DEV void attn_rotated(uint32_t full)
 }
 
 /*
- * A thread rotates the same part of every (96 / parts)-th row, so that values that a hook reads for a pair
- * can stay in registers.
+ * Rotates the first `left` rows of a tile; x_of() returns the hook's argument for a row. A thread rotates the
+ * same part of every step-th row, so that values that a hook reads for a pair can stay in registers.
  */
+template <int dtype, class F, class H, bool keys, bool interleaved, class X>
+ATTN_DEV void attn_rotate_rows(uint32_t tile, int left, int thread, X x_of)
+{
+	constexpr int parts = F::qk / (interleaved ? 8 : 16), step = attn_rotators<F>() * 32 / parts;
+	constexpr int rows = keys ? F::keys : F::rows;
+
+	for (int row = thread / parts; row < left; row += step) {
+		struct attn_part p = attn_load_part<rows, F::qk, interleaved>(tile, row, thread % parts);
+
+		attn_rotate_part<dtype, H, keys, interleaved>(x_of(row), &p, thread % parts);
+		attn_store_part<rows, F::qk, interleaved>(p, tile, row, thread % parts);
+	}
+}
+
 template <int dtype, class F, class H, bool interleaved>
 ATTN_DEV void attn_rotate_q(const struct attn_variant_call &a, const struct attn_row_tile &t, uint32_t tile,
 			    int thread)
 {
-	constexpr int parts = F::qk / (interleaved ? 8 : 16);
-	const int left = min(F::rows, (t.qo_len << a.shift) - t.row0);
+	if (H::has_query)
+		attn_rotate_rows<dtype, F, H, false, interleaved>(
+			tile, min(F::rows, (t.qo_len << a.shift) - t.row0), thread,
+			[&](int row) { return attn_variant_x(a, t, t.row0 + row); });
+}
 
-	for (int row = thread / parts; H::has_query && row < left; row += ATTN_ROTATORS / parts) {
-		struct attn_part p = attn_load_part<F::rows, F::qk, interleaved>(tile, row, thread % parts);
-		struct attn_x x = attn_variant_x(a, t, t.row0 + row);
+/*
+ * Rotates the key tiles of a row tile, each in its stage of K; *k is the first one's place. Rows past the
+ * request's keys stay as they are: the consumers overwrite their logits.
+ */
+template <int dtype, class F, class H, bool interleaved>
+ATTN_DEV void attn_rotate_k(const struct attn_variant_call &a, const struct attn_row_tile &t,
+			    const struct attn_smem<struct attn_row_tile> &s, int thread, struct attn_place *k)
+{
+	struct attn_x x = attn_variant_x_of_keys(a, t);
 
-		attn_rotate_part<dtype, H, false, interleaved>(x, &p, thread % parts);
-		attn_store_part<F::rows, F::qk, interleaved>(p, tile, row, thread % parts);
+	for (int i = 0; i < t.num_tiles; i++) {
+		const int key = t.begin + i * F::keys;
+
+		ptx_mbarrier_wait(attn_raw_k<F>(s) + 8 * k->stage, k->phase);
+		attn_rotate_rows<dtype, F, H, true, interleaved>(
+			s.k + k->stage * F::k_bytes, min(F::keys, x.kv_len - key), thread, [&](int row) {
+				x.k_pos = key + row;
+				return x;
+			});
+		attn_rotated(s.full_k + 8 * k->stage);
+		attn_advance<F::stages>(k);
 	}
 }
 

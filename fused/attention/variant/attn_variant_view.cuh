@@ -123,18 +123,19 @@ ATTN_DEV void attn_variant_cut(const struct attn_variant_call &a, struct attn_ro
 }
 
 /* The class V that attn_forward.cuh describes. sliced: each CTA has a slice of the keys of one row tile. */
-template <class H, bool sliced> struct attn_variant_view {
+template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
 	typedef struct attn_made made;
-	static constexpr bool by_threads = false, makes_keys = H::has_key;
+	static constexpr bool by_threads = false, sliced = kind != VARIANT_WHOLE;
+	static constexpr bool makes_keys = H::has_key && kind != VARIANT_IN_PLACE;
 	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
 
 	template <class F>
 	ATTN_METHOD void await_keys(const call &a, const struct attn_dense_walk &w, int i, made *m)
 	{
-		if (H::has_key)
+		if (makes_keys)
 			attn_await_pieces<F>(a, w, i, m);
 	}
 

@@ -3,9 +3,12 @@
 #ifndef CAIRN_ATTN_VARIANT_KERNELS_H
 #define CAIRN_ATTN_VARIANT_KERNELS_H
 
-/* Kernels for whole row tiles and for slices of their keys, and the one that merges slices. */
+/*
+ * Kernels for whole row tiles and for slices of their keys, and the one that merges slices. in_place is for
+ * slices of a text with key(), with few rows; NULL without key().
+ */
 struct attn_variant_kernels {
-	const void *whole, *slice, *merge;
+	const void *whole, *slice, *in_place, *merge;
 };
 
 #endif

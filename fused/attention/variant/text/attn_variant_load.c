@@ -37,12 +37,16 @@ static void unload(void *loaded)
 		((unload_fn *)fn)(loaded);
 }
 
-static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, struct attn_variant_kernels *kernels)
+static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, int turns_keys,
+			     struct attn_variant_kernels *kernels)
 {
 	CUresult res = get_kernel((CUkernel *)&kernels->whole, library, "attn_variant_kernel");
 
+	kernels->in_place = NULL;
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->slice, library, "attn_variant_slice_kernel");
+	if (res == CUDA_SUCCESS && turns_keys)
+		res = get_kernel((CUkernel *)&kernels->in_place, library, "attn_variant_in_place_kernel");
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->merge, library, "attn_variant_merge_kernel");
 	return res;
@@ -60,7 +64,7 @@ static int load(const void *cubin, struct attn_variant_text *t, struct attn_vari
 	res = ((load_fn *)load_data)(&library, cubin, NULL, NULL, 0, NULL, NULL, 0);
 	if (res != CUDA_SUCCESS)
 		return cairn_error(EIO, "attn_variant: %s: cuLibraryLoadData: %d", t->name, (int)res);
-	res = find_kernels(library, (kernel_fn *)get_kernel, &kernels);
+	res = find_kernels(library, (kernel_fn *)get_kernel, t->hooks >> ATTN_HOOK_KEY & 1, &kernels);
 	if (res != CUDA_SUCCESS) {
 		unload(library);
 		return cairn_error(EIO, "attn_variant: %s: cuLibraryGetKernel: %d", t->name, (int)res);

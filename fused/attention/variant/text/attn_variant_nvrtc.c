@@ -65,13 +65,13 @@ static int open_nvrtc(struct nvrtc *n)
 	"\tconst __grid_constant__ struct attn_dense_plan plan"
 
 /* A kernel that attends. The numbers are its threads, dtype and head dimension. */
-#define ATTENDS(name, sliced) \
+#define ATTENDS(name, kind) \
 	"extern \"C\" __global__ __launch_bounds__(%d, 1) void " name "\n" \
 	ARGS ",\n" \
 	"\tconst __grid_constant__ struct attn_dense_maps maps)\n" \
 	"{\n" \
 	"\textern __shared__ __align__(1024) uint8_t s_all[];\n" \
-	"\tattn_variant_run<%d, %d, struct attn_user_hooks, " sliced ">(a, plan, maps, s_all);\n" \
+	"\tattn_variant_run<%d, %d, struct attn_user_hooks, " kind ">(a, plan, maps, s_all);\n" \
 	"}\n"
 
 /* Returns the source of the kernels of an instance, which the caller frees, or NULL. */
@@ -85,8 +85,11 @@ static char *make_source(const char *text, unsigned int hooks, int32_t dtype, in
 		"#define ATTN_TEXT attn_user\n"
 		"#define ATTN_HOOKS attn_user_hooks\n%s"
 		"#include \"fused/attention/variant/attn_variant_hooks.cuh\"\n"
-		ATTENDS("attn_variant_kernel", "false")
-		ATTENDS("attn_variant_slice_kernel", "true")
+		ATTENDS("attn_variant_kernel", "VARIANT_WHOLE")
+		ATTENDS("attn_variant_slice_kernel", "VARIANT_SLICE")
+		"#ifdef ATTN_KEY\n"
+		ATTENDS("attn_variant_in_place_kernel", "VARIANT_IN_PLACE")
+		"#endif\n"
 		"extern \"C\" __global__ __launch_bounds__(ATTN_MERGERS) void attn_variant_merge_kernel\n"
 		ARGS ")\n"
 		"{\n"
@@ -100,7 +103,7 @@ static char *make_source(const char *text, unsigned int hooks, int32_t dtype, in
 	attn_variant_define(hooks, defines);
 	if (source)
 		snprintf(source, most, form, text, defines, threads, dtype, head_dim, threads, dtype,
-			 head_dim, dtype, head_dim);
+			 head_dim, 384, dtype, head_dim, dtype, head_dim);
 	return source;
 }
 
