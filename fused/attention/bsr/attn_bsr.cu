@@ -9,8 +9,8 @@
  *                         (attn_forward.cuh)
  *   3  attn_bsr_merge.cu  merges the states of units that were cut, and of several parts
  *
- * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged uses the
- * first two kernels for prompts (attn_bsr_front.h).
+ * The host reads no array; it lays out the grid and the workspace from the scalars alone. attn_paged uses
+ * these kernels for prompts (attn_bsr_front.h).
  *
  * Forms: rows x keys of a tile, stages of K and V, buffers of Q, shared memory; with 8-bit keys in brackets
  *    64   128 x 128   3 (3)   2 (2)   150 (173) KiB
@@ -192,6 +192,16 @@ static size_t lay_out(struct attn_bsr_call *c, char *base)
 }
 
 /*
+ * Returns whether a front's units are cut: a front promises that the bits of a row do not depend on other
+ * lists, so there must be one. With half as many full row tiles as CTAs, cutting them would gain little.
+ */
+static int cuts_units(const struct attn_bsr_call *c)
+{
+	return c->a.part[0].rows == 1 &&
+	       2 * ((int64_t)c->a.nnz_qo * c->d.group / c->d.rows * c->d.heads) < c->d.ctas;
+}
+
+/*
  * Fills in the strides and divides the call, whose scalars have been checked. few: see choose(); front: NULL
  * for attn_bsr itself. Returns -EOPNOTSUPP, without an error text, if the sizes are too large.
  */
@@ -215,7 +225,7 @@ static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args
 	}
 	*f = choose(args->head_dim, few);
 	divide(c, f->rows, f->keys, sms);
-	c->d.uncut = front != NULL;
+	c->d.uncut = front && !cuts_units(c);
 	c->d.skip = front ? front->skip : 0;
 	for (int i = 0; i < args->num_parts; i++)
 		c->d.box[i] = box_of(c, &c->a.part[i]);
@@ -292,6 +302,13 @@ static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void
 		      f->smem[c->a.kv_fp8], c, &maps, stream);
 }
 
+static int merge(struct attn_bsr_call *c, void *stream)
+{
+	return launch(attn_bsr_merge_kernel(c->a.head_dim, c->a.dtype),
+		      c->a.sms ? c->d.ctas : MERGE_CTAS * c->d.ctas, 0, ATTN_MERGE_THREADS, 0, c, NULL,
+		      stream);
+}
+
 /* Checks the arguments of a call and prepares it. */
 static int prepare(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args, struct attn_bsr_kernel *f)
 {
@@ -332,9 +349,7 @@ extern "C" int cairn_attn_bsr(const struct cairn_attn_bsr_args *args, void *stre
 	if (!args->planned)
 		CAIRN_TRY(plan(&c, stream));
 	CAIRN_TRY(attend(&c, &f, stream));
-	return launch(attn_bsr_merge_kernel(args->head_dim, args->dtype),
-		      args->sms ? c.d.ctas : MERGE_CTAS * c.d.ctas, 0, ATTN_MERGE_THREADS, 0, &c, NULL,
-		      stream);
+	return merge(&c, stream);
 }
 
 /* begin() for a front: its scalars alone decide between the forms */
@@ -376,5 +391,6 @@ int attn_bsr_front_attend(const struct cairn_attn_bsr_args *args, const struct a
 
 	CAIRN_TRY(begin_front(&c, args, front, &f));
 	lay_out(&c, (char *)args->workspace);
-	return attend(&c, &f, stream);
+	CAIRN_TRY(attend(&c, &f, stream));
+	return c.d.uncut ? 0 : merge(&c, stream);
 }

@@ -2,8 +2,9 @@
 /*
  * attn_bsr_front - the kernels of attn_bsr for another family whose requests are lists of blocks: attn_paged
  *
- * Such a front promises that the bits of a row do not depend on the other lists. So no unit is cut, and no
- * states are merged (attn_bsr_plan.h). The caller has checked the arguments, which have one part.
+ * Such a front promises that the bits of a row do not depend on the other lists. So units are cut, and states
+ * merged (attn_bsr_plan.h), only if there is one list, with few tokens. The caller has checked the arguments,
+ * which have one part.
  */
 #ifndef CAIRN_ATTN_BSR_FRONT_H
 #define CAIRN_ATTN_BSR_FRONT_H

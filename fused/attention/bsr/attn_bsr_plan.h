@@ -13,8 +13,8 @@
  * Run         The work that a CTA takes at a time. If there are many units and none is longer than a CTA's
  *             share, each run is one unit, and CTAs draw runs from a counter. Otherwise there is one run for
  *             each CTA, and all runs have equal cost; a run may then end within a unit, between two of its
- *             key tiles. A front that promises results independent of other lists sets `uncut`; then each run
- *             is always one unit.
+ *             key tiles. A front that promises results independent of other lists sets `uncut` if there are
+ *             others; then each run is always one unit.
  *
  * A unit that is cut is computed as several pieces, and each piece gives its own state (O and lse). A run has
  * at most two pieces of cut units, its first and its last. So room for two pieces for each CTA is enough,
