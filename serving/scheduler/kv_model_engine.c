@@ -182,8 +182,12 @@ static int first_row(struct model_engine *e, struct model_request *r)
 	for (int i = 0; i < MODEL_REQUESTS; i++) {
 		struct model_request *o = &e->requests[i];
 
-		/* with lanes, those of other lanes do not count, but the model does not know them yet */
-		if (o->there && !o->rowed && !o->pulled && o->order < r->order && e->opt.lanes < 2 &&
+		/*
+		 * With lanes, those of other lanes do not count, but the model does not know them yet. A
+		 * request that waits for an import does not count when another is admitted; the model sees
+		 * only the other's first row, which may come after a preemption, when the wait is over.
+		 */
+		if (o->there && !o->rowed && !o->was_pulled && o->order < r->order && e->opt.lanes < 2 &&
 		    ++o->overtaken > e->opt.max_passes)
 			return model_wrong(e, "overtaken", o->overtaken, e->opt.max_passes);
 	}

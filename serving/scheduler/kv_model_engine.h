@@ -43,7 +43,7 @@ struct model_request {
 	int32_t prompt[MODEL_LEN];
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
-	int pulled;			/* waits for an import */
+	int pulled, was_pulled;		/* waits for an import; was submitted to wait for one */
 	/* Its reservation: pages[0 .. reserved) may be written once plan number `from` is carried out. */
 	int32_t first, reserved, pages[MODEL_LEN];
 	uint64_t from;

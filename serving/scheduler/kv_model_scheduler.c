@@ -87,7 +87,7 @@ static int submit(struct model_engine *e, const struct kv_op *op, int more)
 		r->num_answers = 1 + (int32_t)(op->a >> 16) % MODEL_SEQS;
 	r->is_forked = r->num_answers > 1;
 	r->speculates = !r->lockstep && (op->a >> 28) % 4 > 0;
-	r->pulled = (op->b >> 16) % 4 == 0;
+	r->pulled = r->was_pulled = (op->b >> 16) % 4 == 0;
 	r->movable = (op->b >> 20) % 2;
 	if ((op->a >> 20) % 4 == 0)
 		r->deadline_ns = e->now + 1 + (op->a >> 24) % 16;
