@@ -2,8 +2,8 @@
 /*
  * disagg_pull_test - measures prompts that a prefill worker computes: rows of `cairn bench`
  *
- *   cuda_tcp, cuda_nvlink
- *	llama31-8b with random weights, bf16; the worker is a process on the next GPU.
+ *   cuda_tcp, cuda_nvlink, cuda_nvlink_b32
+ *	llama31-8b with random weights, bf16; the worker is a process on the next GPU. b32: others are 32
  *	first_ms	from submitting a prompt of 8192 tokens to its first token, if the server computes it
  *	pulled_ms	the same, if the worker computes it and the server pulls its keys and values
  *	exposed_pct	what pulling adds: (pulled_ms - first_ms) / first_ms
@@ -11,6 +11,8 @@
  *			about 1024 tokens each: the 99th of 100
  *	beside_p99_ms	the same while such prompts follow one another at the worker; slower_pct. pulls: of
  *			these prompts, those that were pulled
+ *	cached_p99_ms	the same beside as many such prompts of which all but the last page is cached, so that
+ *			nothing is pulled: what computing their last rows costs the others
  *	The first two are medians of 5 prompts.
  *
  * The unit `small` makes the same measurement with a tiny model on the host, where figures say nothing.
@@ -28,7 +30,7 @@
 #include "serving/engine/engine_test.h"
 #include "serving/remote/lead/lead.h"
 
-enum { TRIALS = 5, MOST_TRIALS = 100, MOST_OTHERS = 16, MOST_SAMPLES = 1 << 14, MOST_PROMPT = 8192 };
+enum { TRIALS = 5, MOST_TRIALS = 100, MOST_OTHERS = 32, MOST_SAMPLES = 1 << 15, MOST_PROMPT = 8192 };
 
 #define JOIN_MS	60000
 
@@ -54,6 +56,7 @@ struct setting {
 	struct cairn_engine *e;
 	const struct sizes *sizes;
 	int32_t *prompt;
+	int32_t *cached;		/* a prompt that is in the cache, for the next ones; or NULL */
 	uint64_t num_requests;
 };
 
@@ -72,7 +75,7 @@ static int take_time(void *ctx, int32_t index, const struct cairn_token *token)
 	return 0;
 }
 
-/* Submits a request with a prompt that no other one has. */
+/* Submits a request with a prompt that no other one has; of s->cached, it has all but the last page. */
 static int submit(struct cairn_test *t, struct setting *s, struct timed *r, int32_t tokens,
 		  int32_t new_tokens)
 {
@@ -81,9 +84,14 @@ static int submit(struct cairn_test *t, struct setting *s, struct timed *r, int3
 		.max_new_tokens = new_tokens, .ignore_eos = 1, .sampling = { .top_p = 1 },
 		.on_token = take_time, .ctx = r,
 	};
+	int32_t *to = s->prompt, first = 0;
 
-	for (int32_t i = 0; i < tokens; i++)
-		s->prompt[i] = (int32_t)(cairn_rand(t) % (uint64_t)s->m->config.vocab_size);
+	if (tokens == s->sizes->prompt && s->cached) {
+		req.prompt = to = s->cached;
+		first = tokens - s->sizes->page;
+	}
+	for (int32_t i = first; i < tokens; i++)
+		to[i] = (int32_t)(cairn_rand(t) % (uint64_t)s->m->config.vocab_size);
 	r->first_ns = 0;
 	r->last = cairn_clock_ns();
 	return cairn_engine_submit(s->e, &req);
@@ -131,15 +139,18 @@ static double first_ms(struct cairn_test *t, struct setting *s, int pulled)
 }
 
 /*
- * Lets the others decode, and if prompts is not NULL, one prompt after another beside them, which it counts.
- * Returns the 99th of 100 of the times between tokens once all decode, ms; 0: it failed.
+ * Lets the others decode, and if prompts is not NULL, one prompt after another beside them, which it counts,
+ * at least every_ms apart. Returns the 99th of 100 of the times between tokens once all decode, ms; 0: it
+ * failed.
  */
-static double others_ms(struct cairn_test *t, struct setting *s, struct samples *samples, int *prompts)
+static double others_ms(struct cairn_test *t, struct setting *s, struct samples *samples, double every_ms,
+			int *prompts)
 {
 	static struct timed others[MOST_OTHERS], prompt;
 	const struct sizes *z = s->sizes;
 	/* the last prompts would run beside fewer of the others */
 	const int last = z->others * z->new_tokens * 3 / 4;
+	int64_t next = 0;
 	int busy = 1, begun = 0, ret = 0;
 
 	samples->num = 0;
@@ -157,7 +168,9 @@ static double others_ms(struct cairn_test *t, struct setting *s, struct samples 
 			for (int i = 0; begun && i < z->others; i++)
 				others[i].samples = samples;
 		}
-		if (!ret && begun && prompts && prompt.first_ns && samples->num < last) {
+		if (!ret && begun && prompts && prompt.first_ns && samples->num < last &&
+		    cairn_clock_ns() >= next) {
+			next = cairn_clock_ns() + (int64_t)(every_ms * 1e6);
 			ret = submit(t, s, &prompt, z->prompt, 1);	/* its only token */
 			++*prompts;
 			busy = 1;
@@ -197,9 +210,27 @@ static int await_worker(const struct setting *s)
 }
 
 struct figures {
-	double first, pulled, alone, beside;	/* ms */
+	double first, pulled, alone, beside, cached;	/* ms */
 	int prompts, pulls;
 };
+
+/* What the others' tokens take beside prompts of which nearly all is cached; as often as pulls end. */
+static double beside_cached_ms(struct cairn_test *t, struct setting *s, struct samples *samples,
+			       double every_ms)
+{
+	static int32_t cached[MOST_PROMPT];
+	struct timed r = { 0 };
+	int prompts = 0;
+	double ms;
+
+	if (!EXPECT(t, !submit(t, s, &r, s->sizes->prompt, 1)) || !EXPECT(t, !cairn_engine_run(s->e)))
+		return 0;
+	memcpy(cached, s->prompt, sizeof(cached[0]) * (size_t)s->sizes->prompt);
+	s->cached = cached;
+	ms = others_ms(t, s, samples, every_ms, &prompts);
+	s->cached = NULL;
+	return ms;
+}
 
 /* option, value: what names the model to the worker. Returns whether all was measured. */
 static int measure(struct cairn_test *t, struct setting *s, const char *option, const char *value,
@@ -222,7 +253,7 @@ static int measure(struct cairn_test *t, struct setting *s, const char *option, 
 	if (!EXPECT(t, samples && !open_engine(s, NULL)))
 		goto out;
 	f->first = first_ms(t, s, 0);
-	f->alone = others_ms(t, s, samples, NULL);
+	f->alone = others_ms(t, s, samples, 0, NULL);
 	cairn_engine_destroy(s->e);
 	ret = cairn_lead_create(&lead, &o);
 	if (ret == -EOPNOTSUPP) {
@@ -234,24 +265,28 @@ static int measure(struct cairn_test *t, struct setting *s, const char *option, 
 	if (EXPECT(t, !await_worker(s))) {
 		f->pulled = first_ms(t, s, 1);
 		before = num_pulled(s);
-		f->beside = others_ms(t, s, samples, &f->prompts);
+		f->beside = others_ms(t, s, samples, 0, &f->prompts);
 		cairn_engine_stats(s->e, &stats);
 		f->pulls = (int)(stats.pull.completed - before);
+		f->cached = beside_cached_ms(t, s, samples, f->pulled);
 		EXPECT(t, f->pulls > 0 && !stats.pull.failed);
 	}
 	cairn_engine_destroy(s->e);
 out:
 	cairn_lead_destroy(lead);
 	free(samples);
-	return f->first > 0 && f->alone > 0 && f->pulled > 0 && f->beside > 0;
+	return f->first > 0 && f->alone > 0 && f->pulled > 0 && f->beside > 0 && f->cached > 0;
 }
 
 static void cuda(struct cairn_test *t)
 {
-	static const struct sizes sizes = { .prompt = MOST_PROMPT, .others = 16, .context = 1024,
-					    .new_tokens = 800, .rows = 2048, .page = 16 };
-	static const char *const transports[] = { "tcp", "nvlink" };
+	static const struct { const char *name, *transport; int32_t others; } rows[] = {
+		{ "cuda_tcp", "tcp", 16 }, { "cuda_nvlink", "nvlink", 16 },
+		{ "cuda_nvlink_b32", "nvlink", 32 },
+	};
 	static int32_t prompt[MOST_PROMPT];
+	struct sizes sizes = { .prompt = MOST_PROMPT, .context = 1024, .new_tokens = 800, .rows = 2048,
+			       .page = 16 };
 	struct setting s = { .sizes = &sizes, .prompt = prompt };
 	struct cairn_impl impl;
 
@@ -261,19 +296,19 @@ static void cuda(struct cairn_test *t)
 	}
 	if (load_open(t, "llama31-8b", &impl, &s.m))
 		return;
-	for (size_t i = 0; i < ARRAY_SIZE(transports); i++) {
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		struct figures f;
-		char name[32];
 
-		if (!measure(t, &s, "--shape", "llama31-8b", transports[i], &f))
+		sizes.others = rows[i].others;
+		if (!measure(t, &s, "--shape", "llama31-8b", rows[i].transport, &f))
 			continue;
-		snprintf(name, sizeof(name), "cuda_%s", transports[i]);
-		cairn_row(t, name, "cuda", "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"
+		cairn_row(t, rows[i].name, "cuda", "\"link\":\"%s\",\"prompt_tokens\":%d,\"first_ms\":%.2f,"
 			  "\"pulled_ms\":%.2f,\"exposed_pct\":%.1f,\"others\":%d,\"prompts\":%d,"
-			  "\"pulls\":%d,\"alone_p99_ms\":%.3f,\"beside_p99_ms\":%.3f,\"slower_pct\":%.1f",
-			  transports[i], sizes.prompt, f.first, f.pulled, 100 * (f.pulled / f.first - 1),
+			  "\"pulls\":%d,\"alone_p99_ms\":%.3f,\"beside_p99_ms\":%.3f,\"slower_pct\":%.1f,"
+			  "\"cached_p99_ms\":%.3f",
+			  rows[i].transport, sizes.prompt, f.first, f.pulled, 100 * (f.pulled / f.first - 1),
 			  sizes.others, f.prompts, f.pulls, f.alone, f.beside,
-			  100 * (f.beside / f.alone - 1));
+			  100 * (f.beside / f.alone - 1), f.cached);
 	}
 	cairn_model_free(s.m);
 }
