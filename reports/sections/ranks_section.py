@@ -354,9 +354,10 @@ def orders(page, order):
 def pulled(page, pulls):
     page.table(
         "Prompts that a prefill worker on the next GPU computes: the time to the first token against that of a server that computes them"
-        " itself, and the 99th of 100 times between tokens of others, alone and while such prompts follow one another"
-        " (must: 10% and 5% more).",
-        ["link", ">tokens", ">computed here, ms", ">pulled, ms", ">more", ">others", ">alone, ms", ">beside pulls, ms", ">more"],
+        " itself, and the 99th of 100 times between tokens of others, alone, while such prompts follow one another (must: 10% and"
+        " 5% more), and beside as many prompts of which all but the last page is cached.",
+        ["link", ">tokens", ">computed here, ms", ">pulled, ms", ">more", ">others", ">alone, ms", ">beside pulls, ms", ">more",
+         ">beside cached prompts, ms"],
         [
             [
                 r.get("link", DASH),
@@ -368,6 +369,7 @@ def pulled(page, pulls):
                 f"{r.need('alone_p99_ms'):.2f}",
                 f"{r.need('beside_p99_ms'):.2f}",
                 f"{r.need('slower_pct'):+.0f}%",
+                f"{r.number('cached_p99_ms'):.2f}" if r.number("cached_p99_ms") else DASH,
             ]
             for r in pulls
         ],

@@ -130,7 +130,7 @@ class Section(TestCase):
             raw("disagg_order", "llama_65b_b64_kv1024_paced", link="paced", layers=8, requests=64, first_us=9210, together_us=9987,
                 one_product_us=9876, saved_pct=7.78, saved_of_one_product_pct=6.74),
             raw("disagg_pull", "cuda_nvlink", link="nvlink", prompt_tokens=8191, first_ms=211, pulled_ms=243, exposed_pct=15.2, others=17,
-                prompts=14, pulls=13, alone_p99_ms=5.15, beside_p99_ms=6.18, slower_pct=20),
+                prompts=14, pulls=13, alone_p99_ms=5.15, beside_p99_ms=6.18, slower_pct=20, cached_p99_ms=5.97),
         ])  # fmt: skip
         self.check_html(text)
         for part in (
@@ -146,7 +146,7 @@ class Section(TestCase):
             "-10.0%", "+25.0", "0.95×", "0.45×",
             "50,000", "16,217", "87%",  # lanes over a paced link
             "9,210", "9,987", "9,876", "7.8%",  # Q first
-            "8,191", "+15%", "6.18", "+20%",  # pulls
+            "8,191", "+15%", "6.18", "+20%", "5.97",  # pulls
         ):  # fmt: skip
             self.has(text, part)
         self.assertNotIn("Other operations", text)
