@@ -11,18 +11,25 @@ static int same(const struct answer *a, const struct answer *b)
 	       !memcmp(a->ids, b->ids, (size_t)a->num_ids * sizeof(*a->ids));
 }
 
-/* Runs one request alone, in its own engine. */
-static void alone(struct cairn_test *t, struct cairn_model *m, enum cairn_decode_path decode,
-		  const struct cairn_request *r)
+static void alone_with(struct cairn_test *t, struct cairn_model *m, const struct cairn_engine_options *opt,
+		       const struct cairn_request *r)
 {
-	struct cairn_engine_options opt = { .max_batch = 1, .max_context = 256, .decode = decode };
 	struct cairn_engine *e;
 
-	if (!EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+	if (!EXPECT(t, cairn_engine_create(&e, m, opt) == 0))
 		return;
 	EXPECT(t, cairn_engine_submit(e, r) == 0);
 	EXPECT(t, cairn_engine_run(e) == 0);
 	cairn_engine_destroy(e);
+}
+
+/* Runs one request alone, in its own engine. */
+static void alone(struct cairn_test *t, struct cairn_model *m, enum cairn_decode_path decode,
+		  const struct cairn_request *r)
+{
+	const struct cairn_engine_options opt = { .max_batch = 1, .max_context = 256, .decode = decode };
+
+	alone_with(t, m, &opt, r);
 }
 
 /*
@@ -286,6 +293,60 @@ static void stops_late(struct cairn_test *t)
 	stops(t, "late");
 }
 
+static struct cairn_impl plain;
+static int32_t calls[8];		/* of attn_paged with so many requests */
+
+static int count_requests(const struct cairn_attn_paged_args *args, void *stream)
+{
+	calls[args->kv.batch < 7 ? args->kv.batch : 7]++;
+	return plain.attn_paged(args, stream);
+}
+
+/*
+ * A few rows of a prompt behind a long past are several requests to attn_paged, here of 8 rows each: its KV
+ * heads have two query heads. The answers are those of a prompt in one pass.
+ */
+static void few_rows(struct cairn_test *t)
+{
+	static const struct { int32_t rest, requests; } rows[] = {
+		{ 8, 1 }, { 12, 2 }, { 32, 4 }, { 33, 1 },
+	};
+	struct cairn_engine_options opt = {
+		.max_batch = 2, .max_context = 512, .page_size = 4, .decode = CAIRN_DECODE_UNFUSED,
+	};
+	int32_t prompt[400];
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_model(t, "cpu", "llama3_tiny", &impl, &g, &m))
+		return;
+	plain = impl;
+	impl.attn_paged = count_requests;
+	for (size_t i = 0; i < ARRAY_SIZE(prompt); i++)
+		prompt[i] = 3 + (int32_t)(cairn_rand(t) % 180);
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct answer a[2];
+
+		for (int k = 0; k < 2; k++) {
+			struct cairn_request r = request(&g, 260 + rows[i].rest, 4, &a[k]);
+
+			r.prompt = prompt;
+			r.ignore_eos = 1;
+			r.sampling.num_logprobs = 5;
+			opt.max_rows = k ? 260 : 400;
+			memset(calls, 0, sizeof(calls));
+			alone_with(t, m, &opt, &r);
+			EXPECT(t, !k || rows[i].requests == 1 ||
+				  calls[rows[i].requests] == m->config.num_hidden_layers);
+			EXPECT(t, k || calls[1] == 4 * m->config.num_hidden_layers);
+		}
+		EXPECT(t, a[0].num_ids == 4 && same(&a[0], &a[1]) &&
+			  !memcmp(a[0].logprob, a[1].logprob, sizeof(a[0].logprob)));
+	}
+	close_model(m, &g);
+}
+
 static const struct cairn_unit units[] = {
 	{ "greedy_llama2_ref", greedy_llama2_ref },
 	{ "greedy_llama2_cpu", greedy_llama2_cpu },
@@ -312,6 +373,7 @@ static const struct cairn_unit units[] = {
 	{ "batch_is_alone_late", batch_is_alone_late },
 	{ "sampling_late", sampling_late },
 	{ "sampling_unfused_late", sampling_unfused_late },
+	{ "few_rows", few_rows },
 };
 
 const struct cairn_family cairn_engine_family = {

@@ -22,6 +22,10 @@
 
 #include "serving/base/clock.h"
 
+#define PACKED_ROWS	16		/* of a task of attn_paged that shares keys among SMs (attn_tile.h) */
+#define FEW_ROWS_PAST	256		/* keys before a prompt's rows from which on this matters */
+#define MOST_OF_PART	4		/* requests that a part becomes */
+
 int32_t cairn_worker_padded(int32_t batch)
 {
 	int32_t step = batch <= 8 ? 1 : batch <= 64 ? 8 : batch <= 256 ? 16 : batch <= 512 ? 32 : 64;
@@ -40,7 +44,7 @@ void *worker_carve(char **cursor, size_t bytes)
 /* Lays out the arrays in memory at base; returns their size in bytes. */
 static size_t lay_out(const struct cairn_worker *w, struct arrays *a, char *base)
 {
-	size_t batch = (size_t)w->opt.max_batch, rows = (size_t)w->opt.max_rows;
+	size_t batch = (size_t)w->opt.max_batch + WORKER_SLICES, rows = (size_t)w->opt.max_rows;
 	/* Sequences share pages, so their page tables together can be longer than the pool. */
 	size_t pages = (size_t)((w->opt.max_context + w->opt.page_size - 1) / w->opt.page_size);
 	size_t nanos = (size_t)worker_nano_batches(w);
@@ -327,7 +331,7 @@ void cairn_worker_begin(struct cairn_worker *w)
 	w->flight->host.kv_indptr[0] = 0;
 	memset(&w->batch, 0, sizeof(w->batch));
 	w->kind = (struct kind){ .greedy = 1 };
-	w->follows = w->chained = w->num_trees = 0;
+	w->follows = w->chained = w->num_trees = w->num_slices = 0;
 	w->on_chunk = NULL;
 	w->flight->draws_all = w->by_steps;
 }
@@ -362,46 +366,81 @@ void cairn_worker_add_draw(struct cairn_worker *w, int32_t row, const struct cai
 	put_draw(w, w->flight->num_tokens, first + row, part);
 }
 
-void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *part)
+/* Adds rows [first, end) of a part, as a request of the batch. */
+static void add_rows(struct cairn_worker *w, const struct cairn_worker_part *part, int32_t first, int32_t end)
 {
 	struct cairn_batch *b = &w->batch;
+	struct arrays *a = &w->flight->host;
+	const int32_t len = part->position + end, num = end - first;
+	const int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
+	const int32_t used = a->kv_indptr[b->batch];
+
+	memcpy(a->kv_indices + used, part->pages, (size_t)num_pages * sizeof(*part->pages));
+	for (int32_t i = 0; i < num; i++) {
+		a->ids[b->num_rows + i] = part->follows < 0 ? part->ids[first + i] : 0;
+		a->from[b->num_rows + i] = part->follows < 0 ? -1 : w->last->rows[part->follows];
+		a->positions[b->num_rows + i] = part->position + first + i;
+		a->adapters[b->num_rows + i] = part->adapter - 1;
+	}
+	a->last_page_len[b->batch] = (len - 1) % w->opt.page_size + 1;
+	b->num_rows += num;
+	b->batch++;
+	a->kv_indptr[b->batch] = used + num_pages;
+	a->qo_indptr[b->batch] = b->num_rows;
+	if (num > b->max_qo_len)
+		b->max_qo_len = num;
+	if (len > b->max_kv_len)
+		b->max_kv_len = len;
+	b->nnz_kv += len;
+}
+
+/*
+ * Returns the rows of a part that become a request of the batch. attn_paged divides the keys of a request of
+ * at most PACKED_ROWS rows, each counted once for each query head of a KV head, among SMs; those of one with
+ * a few rows more are read by an SM for each KV head, since a row's bits may not depend on other requests.
+ * So a few rows of a prompt behind a long past are several requests, which see each other's keys like chained
+ * parts (worker_pass.c). Other ways to run a pass take a part for a request.
+ */
+static int32_t rows_of_request(const struct cairn_worker *w, const struct cairn_worker_part *part)
+{
+	const struct cairn_model_config *c = &w->model->config;
+	const int plain = !w->by_steps && !w->sliced && !w->remote && !w->pipeline && !w->opt.nano &&
+			  !w->opt.repeatable && !w->opt.trees && !w->opt.stripes && w->model->ranks < 2 &&
+			  w->model->context_ranks < 2 && !cairn_model_is_latent(w->model);
+	int32_t rows, more;
+
+	if (!plain || part->decodes || part->num_rows < 2 || part->position < FEW_ROWS_PAST)
+		return part->num_rows;
+	rows = PACKED_ROWS * c->num_key_value_heads / c->num_attention_heads;
+	rows = rows < 1 ? 1 : rows;
+	more = (part->num_rows - 1) / rows;
+	return more < MOST_OF_PART && w->num_slices + more <= WORKER_SLICES ? rows : part->num_rows;
+}
+
+void cairn_worker_add(struct cairn_worker *w, const struct cairn_worker_part *part)
+{
+	const int32_t rows = rows_of_request(w, part), row = w->batch.num_rows;
+	struct cairn_batch *b = &w->batch;
 	struct flight *f = w->flight;
-	struct arrays *a = &f->host;
-	int32_t len = part->position + part->num_rows, n;
-	int32_t num_pages = (len + w->opt.page_size - 1) / w->opt.page_size;
-	int32_t used = a->kv_indptr[b->batch];
+	int32_t n;
 
 	if (w->opt.tap)
 		w->opt.tap->add(w->opt.tap->ctx, part);
 	f->draws_all |= w->opt.repeatable && part->decodes;
 	n = f->draws_all ? b->batch : f->num_tokens;
-	memcpy(a->kv_indices + used, part->pages, (size_t)num_pages * sizeof(*part->pages));
-	for (int32_t i = 0; i < part->num_rows; i++) {
-		a->ids[b->num_rows + i] = part->follows < 0 ? part->ids[i] : 0;
-		a->from[b->num_rows + i] = part->follows < 0 ? -1 : w->last->rows[part->follows];
-		a->positions[b->num_rows + i] = part->position + i;
-		a->adapters[b->num_rows + i] = part->adapter - 1;
-	}
-	if (part->parents)
-		worker_tree_add(w, part);
 	w->follows += part->follows >= 0;
-	w->chained |= part->chained;
+	w->chained |= part->chained || rows < part->num_rows;
 	for (int32_t i = 0; i < part->num_scored; i++) {
-		f->scored[f->num_scored].row = b->num_rows + part->score_from + i;
+		f->scored[f->num_scored].row = row + part->score_from + i;
 		f->scored[f->num_scored++].target = part->targets[i];
 		if (part->score_k > w->kind.k)
 			w->kind.k = part->score_k;
 	}
-	a->last_page_len[b->batch] = (len - 1) % w->opt.page_size + 1;
-	b->num_rows += part->num_rows;
-	b->batch++;
-	a->kv_indptr[b->batch] = used + num_pages;
-	a->qo_indptr[b->batch] = b->num_rows;
-	if (part->num_rows > b->max_qo_len)
-		b->max_qo_len = part->num_rows;
-	if (len > b->max_kv_len)
-		b->max_kv_len = len;
-	b->nnz_kv += len;
+	for (int32_t first = 0; first < part->num_rows; first += rows)
+		add_rows(w, part, first, first + rows < part->num_rows ? first + rows : part->num_rows);
+	w->num_slices += (part->num_rows - 1) / rows;
+	if (part->parents)
+		worker_tree_add(w, part);
 	if (part->draw || f->draws_all)
 		put_draw(w, n, b->num_rows - 1, part);
 }

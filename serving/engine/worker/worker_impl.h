@@ -21,6 +21,7 @@
 #define MAX_GRAPHS	256
 #define MIN_KV_BOUND	256
 #define NUM_TIMES	(CAIRN_WORKER_FLIGHTS + 2)
+#define WORKER_SLICES	8	/* requests of a batch beyond those of its parts */
 
 struct arrays {
 	uint64_t *seed, *offset;			/* [max_batch], like the following arrays */
@@ -204,6 +205,7 @@ struct cairn_worker {
 	size_t drawn_bytes;		/* of its tokens */
 	struct { int32_t request; const int32_t *parents; } *trees;	/* [num_trees], of [max_batch] */
 	int32_t num_trees;
+	int32_t num_slices;		/* of the batch, at most WORKER_SLICES */
 	/* on the device: */
 	struct tree_arrays tree_dev;
 	char *tree_dev_block;

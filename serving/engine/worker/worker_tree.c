@@ -140,11 +140,11 @@ void worker_tree_destroy(struct cairn_worker *w)
 /* Sets the positions of the part that is being added; its rows are the last of the pass. */
 void worker_tree_add(struct cairn_worker *w, const struct cairn_worker_part *part)
 {
-	int32_t *positions = w->flight->host.positions + w->batch.num_rows;
+	int32_t *positions = w->flight->host.positions + w->batch.num_rows - part->num_rows;
 
 	for (int32_t i = 1; i < part->num_rows; i++)
 		positions[i] = positions[part->parents[i]] + 1;
-	w->trees[w->num_trees].request = w->batch.batch;
+	w->trees[w->num_trees].request = w->batch.batch - 1;
 	w->trees[w->num_trees++].parents = part->parents;
 }
 
