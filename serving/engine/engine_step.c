@@ -425,7 +425,7 @@ static int step(struct cairn_engine *e, int *busy)
 	while (cairn_worker_in_flight(e->worker) > left)
 		CAIRN_TRY(collect(e));
 	*busy = e->num_requests > 0 || cairn_worker_in_flight(e->worker) > 0;
-	return 0;
+	return *busy ? 0 : cairn_worker_idle(e->worker);
 }
 
 int cairn_engine_step(struct cairn_engine *e, int *busy)

@@ -394,6 +394,13 @@ static void add_rows(struct cairn_worker *w, const struct cairn_worker_part *par
 	b->nnz_kv += len;
 }
 
+int worker_is_plain(const struct cairn_worker *w)
+{
+	return !w->by_steps && !w->sliced && !w->remote && !w->pipeline && !w->nanos && !w->opt.repeatable &&
+	       !w->opt.trees && !w->opt.taps && !w->opt.stripes && w->model->ranks < 2 &&
+	       w->model->context_ranks < 2 && !cairn_model_is_latent(w->model);
+}
+
 /*
  * Returns the rows of a part that become a request of the batch. attn_paged divides the keys of a request of
  * at most PACKED_ROWS rows, each counted once for each query head of a KV head, among SMs; those of one with
@@ -404,12 +411,9 @@ static void add_rows(struct cairn_worker *w, const struct cairn_worker_part *par
 static int32_t rows_of_request(const struct cairn_worker *w, const struct cairn_worker_part *part)
 {
 	const struct cairn_model_config *c = &w->model->config;
-	const int plain = !w->by_steps && !w->sliced && !w->remote && !w->pipeline && !w->opt.nano &&
-			  !w->opt.repeatable && !w->opt.trees && !w->opt.stripes && w->model->ranks < 2 &&
-			  w->model->context_ranks < 2 && !cairn_model_is_latent(w->model);
 	int32_t rows, more;
 
-	if (!plain || part->decodes || part->num_rows < 2 || part->position < FEW_ROWS_PAST)
+	if (!worker_is_plain(w) || part->decodes || part->num_rows < 2 || part->position < FEW_ROWS_PAST)
 		return part->num_rows;
 	rows = PACKED_ROWS * c->num_key_value_heads / c->num_attention_heads;
 	rows = rows < 1 ? 1 : rows;

@@ -329,6 +329,8 @@ void cairn_worker_remove_lists(struct cairn_worker *worker, int32_t bias_at, int
 
 int cairn_worker_collect(struct cairn_worker *worker, struct cairn_worker_result *result);
 int cairn_worker_in_flight(const struct cairn_worker *worker);
+/* For times without work: captures one shape that has occurred once. Does nothing if a pass is in flight. */
+int cairn_worker_idle(struct cairn_worker *worker);
 
 /*
  * The features of keys, as the keys and values of one layer: the first half of a feature is in the place of

@@ -108,6 +108,7 @@ struct flight {
 struct graph {
 	int32_t rows, batch, qo_bound, kv_bound;	/* the shape, together with kind */
 	int64_t keys_bound;
+	int32_t prompt_logits;		/* 0: decoding; else 1 + the number of logits */
 	int as_nano;			/* 1 + index of the plan; 0: sequential */
 	int fused;			/* decode_step runs it */
 	int trees;
@@ -117,6 +118,7 @@ struct graph {
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
 	void *exec;			/* NULL until the second pass of this shape */
 	void *draw;			/* the same for the draw of a masked or queued pass */
+	struct cairn_batch pass;	/* the first pass of this shape: sizes, and addresses on the device */
 };
 
 /* Allocated spans of an array, in ascending order. */
@@ -149,7 +151,7 @@ struct cairn_worker {
 	int32_t slices_left;		/* of the pass under way, with lanes; 0: none is */
 	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
 	int32_t num_pass_copies, room_pass_copies;
-	int decode;			/* of the pass launched last: as worker_pass.c decides */
+	int has_shape;			/* passes like the one launched last may have a graph */
 	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass, from and to */
 	int32_t num_copies, room_copies;
 	int32_t *nano_old;		/* arrays of a pass before its rows change places */
@@ -292,6 +294,8 @@ int worker_sliced_end(struct cairn_worker *w);
  */
 int worker_is_queued(const struct cairn_worker *w);
 int worker_sliced_side(const struct cairn_worker *w);	/* of the pass being built; 0 if it is not queued */
+/* worker.c: whether one process runs the model's whole list of operations, in the order of a pass's rows */
+int worker_is_plain(const struct cairn_worker *w);
 /* worker_pass.c: the draw of the pass launched last, by its graph if it has one */
 int worker_draw(struct cairn_worker *w);
 

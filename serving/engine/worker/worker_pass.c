@@ -15,9 +15,11 @@
  * A pass with masked draws is two: its logits, which launch enqueues, and its draw (cairn_worker_draw). So is
  * a pass whose attention is remote and queued: its draw comes when it has ended (worker_sliced.c).
  *
- * Graphs: a decoding pass is captured when its shape (rows, sequences, bounds on qo_len and kv_len, kind of
- * draws) occurs for the second time. The first time warms up the operations, which may load code. The bound
- * on kv_len is a power of two, so that a shape stays valid for long. An operation list of more than 8 rows is
+ * Graphs: a pass is captured when its shape (rows, sequences, draws, bounds on qo_len and kv_len, kind of
+ * draws) occurs for the second time, or before that when the worker has nothing to do. The first time warms
+ * up the operations, which may load code. Passes with rows of prompts have graphs up to MIXED_ROWS rows;
+ * longer ones hide the host's time for a launch. The bound on kv_len is a power of two, so that a shape stays
+ * valid for long. An operation list of more than 8 rows is
  * padded to a multiple of 8 up to 64, 16 up to 256, 32 up to 512 and 64 beyond: 35 sizes up to 512. The
  * padding wastes at most an eighth of the computation and less of the time, since up to some 100 rows a step
  * spends most of its time reading weights. Padding rows come after qo_indptr[batch] and belong to sequences
@@ -45,6 +47,7 @@
  * PROMPT_PAST times as many keys before them.
  */
 #define PROMPT_ROWS		128
+#define MIXED_ROWS		256
 #define PROMPT_FEW_ROWS		16
 #define PROMPT_PAST		8
 
@@ -202,6 +205,11 @@ static int enqueue(struct cairn_worker *w)
 	return w->kind.masked ? 0 : enqueue_draw(w);
 }
 
+static int32_t prompt_logits(const struct cairn_worker *w)
+{
+	return w->batch.logit_rows ? 1 + w->batch.num_logits : 0;
+}
+
 /* Returns the entry of this shape, or a free one, or the emptied least recently used one. */
 static struct graph *find_graph(struct cairn_worker *w)
 {
@@ -210,7 +218,7 @@ static struct graph *find_graph(struct cairn_worker *w)
 	for (int i = 0; i < MAX_GRAPHS; i++) {
 		g = &w->graphs[i];
 		if (g->used && g->rows == w->batch.num_rows && g->kv_bound == w->batch.max_kv_len &&
-		    g->keys_bound == w->batch.nnz_kv &&
+		    g->keys_bound == w->batch.nnz_kv && g->prompt_logits == prompt_logits(w) &&
 		    g->batch == w->batch.batch && g->qo_bound == w->batch.max_qo_len &&
 		    g->as_nano == w->as_nano && g->fused == w->fused && g->trees == (w->num_trees > 0) &&
 		    g->pages == (w->batch.pages != NULL) && g->side == worker_sliced_side(w) &&
@@ -224,8 +232,9 @@ static struct graph *find_graph(struct cairn_worker *w)
 	*g = (struct graph){
 		.rows = w->batch.num_rows, .batch = w->batch.batch, .qo_bound = w->batch.max_qo_len,
 		.kv_bound = w->batch.max_kv_len, .keys_bound = w->batch.nnz_kv, .kind = w->kind,
+		.prompt_logits = prompt_logits(w),
 		.as_nano = w->as_nano, .fused = w->fused, .trees = w->num_trees > 0,
-		.pages = w->batch.pages != NULL, .side = worker_sliced_side(w),
+		.pages = w->batch.pages != NULL, .side = worker_sliced_side(w), .pass = w->batch,
 	};
 	return g;
 }
@@ -255,10 +264,49 @@ static int capture(struct cairn_worker *w, int (*part)(struct cairn_worker *), v
 	return 0;
 }
 
-static int run(struct cairn_worker *w, int decode)
+/* Returns the shape that occurred last of those without a graph; NULL: there is none. */
+static struct graph *uncaptured(struct cairn_worker *w)
+{
+	struct graph *best = NULL;
+
+	for (int i = 0; i < MAX_GRAPHS; i++) {
+		struct graph *g = &w->graphs[i];
+
+		if (g->used && !g->exec && !g->as_nano && (!best || g->used > best->used))
+			best = g;
+	}
+	return best;
+}
+
+int cairn_worker_idle(struct cairn_worker *w)
+{
+	struct graph *g = w->have_graphs && worker_is_plain(w) && !w->num_flights ? uncaptured(w) : NULL;
+	struct cairn_draw draw;
+	int moved = 0;
+
+	if (!g)
+		return 0;
+	cairn_worker_begin(w);
+	w->batch = g->pass;
+	w->kind = g->kind;
+	w->as_nano = 0;
+	w->fused = 0;
+	draw = make_draw(w);
+	if (g->fused)
+		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, &w->batch, &draw, w->stream, &w->fused,
+						&moved));
+	if (moved)
+		worker_drop_graphs(w);
+	if (moved || w->fused != g->fused)
+		return 0;
+	CAIRN_TRY(capture(w, enqueue, &g->exec));
+	return g->exec && w->kind.masked ? capture(w, enqueue_draw, &g->draw) : 0;
+}
+
+static int run(struct cairn_worker *w)
 {
 	int by_layer = w->batch.on_layer && !w->fused;
-	struct graph *g = decode && w->have_graphs && !by_layer ? find_graph(w) : NULL;
+	struct graph *g = w->has_shape && w->have_graphs && !by_layer ? find_graph(w) : NULL;
 	int moved = 0;
 
 	w->graph = g;
@@ -312,6 +360,32 @@ static void add_scored(struct cairn_worker *w)
 	w->kind.logprobs |= f->num_scored > 0;
 }
 
+/* Adds sequences that have neither rows nor keys. */
+static void pad_batch(struct arrays *a, struct cairn_batch *b, int32_t batch)
+{
+	for (; b->batch < batch; b->batch++) {
+		a->qo_indptr[b->batch + 1] = a->qo_indptr[b->batch];
+		a->kv_indptr[b->batch + 1] = a->kv_indptr[b->batch];
+		a->last_page_len[b->batch] = 0;
+	}
+}
+
+/* Makes row n one of no sequence. */
+static void pad_row(struct arrays *a, int32_t n)
+{
+	a->positions[n] = 0;
+	a->ids[n] = 0;
+	a->from[n] = -1;
+	a->adapters[n] = -1;
+}
+
+/* Makes the bound on rows of a sequence one that holds for many passes. */
+static void round_bound(struct cairn_batch *b)
+{
+	while (b->max_qo_len & (b->max_qo_len - 1))
+		b->max_qo_len++;
+}
+
 /*
  * Pads the pass with sequences that have neither rows nor keys, and with rows of none; to max_batch if
  * repeatable. With chained parts there are more rows than sequences.
@@ -323,21 +397,36 @@ static void pad(struct cairn_worker *w)
 	int32_t rows = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->num_rows);
 	int32_t batch = w->opt.repeatable ? w->opt.max_batch : cairn_worker_padded(b->batch);
 
-	for (; b->batch < batch; b->batch++) {
-		a->qo_indptr[b->batch + 1] = a->qo_indptr[b->batch];
-		a->kv_indptr[b->batch + 1] = a->kv_indptr[b->batch];
-		a->last_page_len[b->batch] = 0;
-	}
+	pad_batch(a, b, batch);
 	for (; b->num_rows < rows; b->num_rows++) {
-		a->positions[b->num_rows] = 0;
-		a->ids[b->num_rows] = 0;
-		a->from[b->num_rows] = -1;
-		a->adapters[b->num_rows] = -1;
+		pad_row(a, b->num_rows);
 		draw_nothing(a, b->num_rows);
 	}
 	b->num_logits = b->num_rows;
-	while (b->max_qo_len & (b->max_qo_len - 1))	/* a bound that holds for many passes */
-		b->max_qo_len++;
+	round_bound(b);
+}
+
+/* The same for a pass with rows of prompts, whose draws are padded, too. Returns 0 if it has too many. */
+static int pad_mixed(struct cairn_worker *w)
+{
+	const int32_t most = w->opt.max_batch;
+	struct cairn_batch *b = &w->batch;
+	struct arrays *a = &w->flight->host;
+	int32_t rows = cairn_worker_padded(b->num_rows), batch = cairn_worker_padded(b->batch);
+	int32_t logits = cairn_worker_padded(b->num_logits);
+
+	if (w->impl->flags & CAIRN_IMPL_HOST_MEM || !w->impl->graph_begin || !worker_is_plain(w) ||
+	    w->flight->num_scored || b->num_rows > MIXED_ROWS || rows > w->opt.max_rows)
+		return 0;
+	pad_batch(a, b, batch < most + WORKER_SLICES ? batch : most + WORKER_SLICES);
+	for (; b->num_rows < rows; b->num_rows++)
+		pad_row(a, b->num_rows);
+	for (; b->num_logits < (logits < most ? logits : most); b->num_logits++) {
+		draw_nothing(a, b->num_logits);
+		a->logit_rows[b->num_logits] = 0;
+	}
+	round_bound(b);
+	return 1;
 }
 
 /* Gathers the ids of the pass from the host's ids and the tokens of the previous pass. */
@@ -427,6 +516,7 @@ static int prepare(struct cairn_worker *w, int *decode)
 		CAIRN_TRY(cairn_decoder_prepare(w->decoder, &w->kv, b, &draw, w->stream, &w->fused, &moved));
 	if (moved)
 		worker_drop_graphs(w);
+	w->has_shape = *decode || pad_mixed(w);
 	if (*decode && !w->fused)
 		pad(w);
 	b->nnz_kv = keys_bound(w, requests);
@@ -507,7 +597,7 @@ int cairn_worker_draw(struct cairn_worker *w)
 /* What the pass reads lies on the device, and is not changed by it. */
 int cairn_worker_relaunch(struct cairn_worker *w)
 {
-	CAIRN_TRY(run(w, w->decode));
+	CAIRN_TRY(run(w));
 	w->undrawn = w->kind.masked;
 	if (!w->undrawn && !w->slices_left)
 		CAIRN_TRY(end_pass(w));
@@ -545,7 +635,6 @@ int cairn_worker_launch(struct cairn_worker *w)
 	w->drawn_bytes = (size_t)(f->draws_all ? b->batch : f->num_tokens) * sizeof(*w->drawn);
 	CAIRN_TRY(TABLE(w, mem_copy, w->dev_block, f->block, bytes, CAIRN_COPY_TO_DEVICE, w->stream));
 	CAIRN_TRY(gather_ids(w));
-	w->decode = decode;
 	if (w->remote)
 		worker_sliced_take_copies(w);
 	return cairn_worker_relaunch(w);
