@@ -76,6 +76,26 @@
 	D(zero_sign_lost, "a state that alone has weight is added to +0, which loses the sign of -0") \
 	D(one_state_copied, "copies a state that is used alone, whatever its lse is") \
 	D(infinity_of_low_weight, "an infinity in a state of a weight below 2^-20 is skipped") \
+	D(own_ignored, "does not add the own key") \
+	D(own_needs_counts, "adds the own key only to rows that use all states") \
+	D(own_needs_state, "does not add the own key to an empty row") \
+	D(own_kv_head_in_turn, "takes head h % num_kv_heads of k and v") \
+	D(own_kv_head_0, "takes head 0 of k and v") \
+	D(own_scale_ignored, "leaves out sm_scale") \
+	D(own_cap_ignored, "leaves out the softcap") \
+	D(own_cap_not_multiplied, "does not multiply the tanh by the softcap") \
+	D(own_cap_before_scale, "caps q.k before sm_scale") \
+	D(own_not_in_max, "leaves the own key out of the maximum, so that its weight overflows") \
+	D(own_not_in_lse, "writes lse_out without the own key") \
+	D(own_q_stride_ignored, "takes rows of q for packed") \
+	D(own_kv_stride_ignored, "takes rows of k and v for packed") \
+	D(own_of_row_0, "takes k and v of row 0") \
+	D(own_v_is_k, "adds k instead of v") \
+	D(own_weight_0_added, "adds 0 * v for an own key without weight") \
+	D(own_not_a_number_ignored, "skips an own key whose lse is NaN or +INFINITY") \
+	D(own_logit_half, "rounds the own key's lse to bf16") \
+	D(own_logit_10_bits, "rounds the own key's lse to the 10 bits of TF32") \
+	D(own_last_vector_missing, "leaves the last 8 elements out of q.k") \
 	D(nothing, "returns success without doing anything")
 
 #define NAME(name, what)	attn_merge_bend_##name,
@@ -99,7 +119,57 @@ struct terms {
 	int state[CAIRN_ATTN_MERGE_STATES];
 	double weight[CAIRN_ATTN_MERGE_STATES], sum, max;
 	double sink;		/* its weight, which is in sum */
+	double own;		/* the own key's weight, which is in sum */
+	int has_own;
 };
+
+/* Returns the element of k and v at which the own key of a row and head begins. */
+static int64_t own_at(const struct cairn_attn_merge_args *a, int64_t pair, enum attn_merge_bend bend)
+{
+	int64_t row = IS(own_of_row_0) ? 0 : pair / a->num_heads, head = pair % a->num_heads;
+	int64_t stride = IS(own_kv_stride_ignored) ? (int64_t)a->num_kv_heads * a->head_dim : a->kv_stride;
+
+	head = IS(own_kv_head_0) ? 0 : IS(own_kv_head_in_turn) ? head % a->num_kv_heads :
+	       head / (a->num_heads / a->num_kv_heads);
+	return row * stride + head * a->head_dim;
+}
+
+/* Returns the lse of the own key of a row and head, or -INFINITY. used: states of the row. */
+static double own_lse(const struct cairn_attn_merge_args *a, int64_t pair, int used,
+		      enum attn_merge_bend bend)
+{
+	int64_t stride = IS(own_q_stride_ignored) ? (int64_t)a->num_heads * a->head_dim : a->q_stride;
+	int64_t q = pair / a->num_heads * stride + pair % a->num_heads * a->head_dim;
+	double x = 0, cap = (double)a->softcap;
+
+	if (!a->q || IS(own_ignored) || (IS(own_needs_counts) && used < a->num_states))
+		return -INFINITY;
+	for (int c = 0; c < a->head_dim - (IS(own_last_vector_missing) ? 8 : 0); c++)
+		x += cairn_load(a->q, a->dtype, q + c) *
+		     cairn_load(a->k, a->dtype, own_at(a, pair, bend) + c);
+	if (cap > 0 && IS(own_cap_before_scale))
+		x = cap * tanh(x / cap);
+	x *= IS(own_scale_ignored) ? 1 : (double)a->sm_scale;
+	if (cap > 0 && !IS(own_cap_ignored) && !IS(own_cap_before_scale))
+		x = (IS(own_cap_not_multiplied) ? 1 : cap) * tanh(x / cap);
+	if (IS(own_logit_half))
+		x = rounded(CAIRN_BF16, x);
+	if (IS(own_logit_10_bits))
+		x = ten_bits(x);
+	return IS(own_not_a_number_ignored) && !(x < INFINITY) ? -INFINITY : (float)x;
+}
+
+static void add_own(struct terms *t, double own, enum attn_merge_bend bend)
+{
+	double d = (float)(own - t->max);
+
+	if (isnan(t->max) || own == -INFINITY || (IS(own_needs_state) && !t->n) ||
+	    (d < (double)CAIRN_ATTN_MERGE_CUTOFF && !IS(own_weight_0_added)))
+		return;
+	t->has_own = 1;
+	t->own = (float)exp(d);
+	t->sum = (float)(t->sum + t->own);
+}
 
 /* Returns the sink of a row and head, or -INFINITY. used: states of the row. */
 static double sink_of(const struct cairn_attn_merge_args *a, int64_t pair, int used,
@@ -156,7 +226,7 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 	int packed = IS(lse_stride_ignored) || (IS(lse_stride_ignored_f16) && a->dtype == CAIRN_F16);
 	int64_t stride = packed ? (int64_t)a->rows * a->num_heads : a->lse_stride;
 	int used = used_states(a, pair, bend);
-	double sink = sink_of(a, pair, used, bend);
+	double sink = sink_of(a, pair, used, bend), own = own_lse(a, pair, used, bend);
 
 	if (IS(heads_3_as_4) && a->num_heads == 3)
 		at = (pair / 3 * 4 + pair % 3) % ((int64_t)a->rows * 3);
@@ -164,6 +234,8 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 	t->max = IS(sentinel) ? -5e4 : -INFINITY;
 	if (!(sink <= t->max) && !IS(sink_not_in_max))
 		t->max = sink;
+	if (!(own <= t->max) && !isnan(t->max) && !IS(own_not_in_max))
+		t->max = own;
 	for (int s = 0; s < used; s++) {
 		double lse = a->lse[s * stride + at];
 
@@ -201,13 +273,14 @@ static void weigh(const struct cairn_attn_merge_args *a, int64_t pair, enum attn
 		t->weight[t->n++] = w;
 		t->sum = (float)(t->sum + w);
 	}
+	add_own(t, own, bend);
 	add_sink(t, sink, bend);
 }
 
 static void write_lse(const struct cairn_attn_merge_args *a, int64_t pair, const struct terms *t,
 		      enum attn_merge_bend bend)
 {
-	double sum = IS(sink_not_in_lse) ? t->sum - t->sink : t->sum;
+	double sum = IS(sink_not_in_lse) ? t->sum - t->sink : IS(own_not_in_lse) ? t->sum - t->own : t->sum;
 	double lse = t->sum > 0 || isnan(t->sum) ?
 			     (IS(lse_without_max) ? 0 : t->max) + (IS(lse_without_ln) ? 0 : log(sum)) :
 			     -INFINITY;
@@ -233,7 +306,7 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 	struct terms t;
 
 	weigh(a, pair, bend, &t);
-	if (!t.n && IS(empty_garbage))
+	if (!t.n && !t.has_own && IS(empty_garbage))
 		return;
 	for (int c = 0; c < a->head_dim - (IS(last_vector_missing) ? 8 : 0); c++) {
 		double scale = IS(not_normalised) ? 1 : IS(mean) ? t.n : t.sum;
@@ -260,7 +333,10 @@ static void merge(const struct cairn_attn_merge_args *a, int64_t pair, int call,
 			if (IS(in_place_too_early))
 				cairn_store(a->out, a->out_dtype, out_at + (c + 8) % a->head_dim, sum);
 		}
-		sum = t.n ? sum / scale : 0;
+		if (t.has_own)
+			sum = (float)(sum + t.own * cairn_load(IS(own_v_is_k) ? a->k : a->v, a->dtype,
+							       own_at(a, pair, bend) + c));
+		sum = isnan(t.sum) ? t.sum : t.n || t.has_own ? sum / scale : 0;
 		if (IS(normalised_by_narrow_lse) && t.n)
 			sum *= exp(t.max + log(t.sum) - rounded(CAIRN_BF16, t.max + log(t.sum)));
 		if (IS(out_dtype_ignored))

@@ -3,8 +3,9 @@
  * attn_merge_parts_test - properties of attn_merge, on the cpu table and on a device
  *
  * They are: a left fold in place, a constant added to all lse, a single state, another order of the states, a
- * row in a large and in a small grid, and merged attention over parts of the keys compared with attention
- * over all keys.
+ * row in a large and in a small grid, merged attention over parts of the keys compared with attention over
+ * all keys, an own key compared with a state of attention over that key, an own key alone, and callers whose
+ * arguments end before q.
  */
 #include "conformance/harness.h"
 
@@ -61,6 +62,13 @@ static void merge_there(struct site *s, const struct cairn_attn_merge_args *h)
 	a.lse_out = h->lse_out == h->lse ? (float *)a.lse : put(s, NULL, pairs * sizeof(float));
 	if (h->counts)
 		a.counts = put(s, h->counts, h->rows * sizeof(int32_t));
+	if (full.sink)
+		a.sink = put(s, h->sink, h->num_heads * sizeof(float));
+	if (full.q) {
+		a.q = put(s, h->q, h->rows * full.q_stride * esize);
+		a.k = put(s, h->k, h->rows * full.kv_stride * esize);
+		a.v = put(s, h->v, h->rows * full.kv_stride * esize);
+	}
 	if (!EXPECT(s->t, s->impl.attn_merge(&a, s->stream) == 0))
 		cairn_note(s->t, "%s", cairn_impl_error(&s->impl));
 	get(s, h->out, a.out, bytes);
@@ -422,6 +430,134 @@ static void split_attention(struct site *s)
 	free(p);
 }
 
+/* ---- own keys ---- */
+
+/* Two states of normal values, in bf16, and as the third what attn_paged gives for each query's own key. */
+struct owns {
+	struct parts p;		/* first: it is aligned */
+	struct cairn_attn_merge_args m;
+	float out[2][PART] ALIGNED, lse_out[2][PART_PAIRS], sink[QO_HEADS];
+};
+
+/* The own key of query i is in the first slot of page i. */
+static struct owns *new_owns(struct site *s)
+{
+	struct owns *x = aligned_alloc(64, (sizeof(*x) + 63) / 64 * 64);
+	struct cairn_attn_paged_args own;
+
+	if (!x)
+		abort();
+	memset(x, 0, sizeof(*x));
+	fill_parts(s->t, &x->p);
+	for (int i = 0; i < 2 * PART; i++)
+		x->p.o[i] = cairn_double_to_bf16(normal_of(s->t));
+	for (int i = 0; i < 2 * PART_PAIRS; i++)
+		x->p.lse_parts[i] = (float)(2 * normal_of(s->t));
+	for (int i = 0; i <= QUERIES; i++) {
+		x->p.qo_indptr[i] = x->p.kv_indptr[i] = x->p.ids[i] = i;
+		x->p.last[i] = 1;
+	}
+	own = x->p.split;
+	own.out = x->p.o + 2 * PART;
+	own.lse = x->p.lse_parts + 2 * PART_PAIRS;
+	own.kv.batch = own.nnz_qo = QUERIES;
+	own.max_qo_len = 1;
+	attend_there(s, &own);
+	EXPECT(s->t, cairn_attn_paged_exact(&own, (struct cairn_exact[2]){
+		{ .val = x->p.o_val, .bound = x->p.o_bound },
+		{ .val = x->p.part_val, .bound = x->p.part_bound } }) == 0);
+	x->m = (struct cairn_attn_merge_args){
+		.size = sizeof(x->m), .out = x->out[0], .lse_out = x->lse_out[0], .o = x->p.o,
+		.lse = x->p.lse_parts, .num_states = 2, .rows = QUERIES, .num_heads = QO_HEADS,
+		.head_dim = HEAD, .dtype = CAIRN_BF16, .q = x->p.q, .k = x->p.k, .v = x->p.v,
+		.kv_stride = PAGE * KV_HEADS * HEAD, .num_kv_heads = KV_HEADS, .sm_scale = own.sm_scale,
+	};
+	return x;
+}
+
+/*
+ * An own key gives what a third state of attention over this key gives. Its lse is off by B in attn_paged, so
+ * its weight by a factor of at most e^B, which moves out by (e^B - 1) (|v| + |out|) and lse by B; each merge
+ * adds its own bound. With one key, attn_paged's out is v.
+ */
+static void own_key(struct site *s)
+{
+	struct owns *x = new_owns(s);
+	struct cairn_attn_merge_args third = x->m;
+	double *val = x->p.val, *bound = x->p.bound, *lse_bound = x->p.lse_bound;
+	int bad = 0;
+
+	third.num_states = 3;
+	third.q = third.k = third.v = NULL;
+	third.out = x->out[1];
+	third.lse_out = x->lse_out[1];
+	merge_there(s, &x->m);
+	merge_there(s, &third);
+	EXPECT(s->t, cairn_attn_merge_exact(&x->m, (struct cairn_exact[2]){
+		{ .val = val, .bound = bound }, { .val = x->p.lse_val, .bound = lse_bound } }) == 0);
+	EXPECT(s->t, cairn_attn_merge_exact(&third, (struct cairn_exact[2]){
+		{ .val = x->p.merge_val, .bound = x->p.merge_bound },
+		{ .val = x->p.merge_lse, .bound = x->p.merge_lse_bound } }) == 0);
+	for (int i = 0; i < PART; i++) {
+		const int pair = i / HEAD;
+		const double moved = x->p.part_bound[pair], size = fabs(val[i]) + fabs(x->p.o_val[i]);
+		const double most = bound[i] + x->p.merge_bound[i] + expm1(moved) * size;
+
+		bad += !(fabs((double)x->out[0][i] - (double)x->out[1][i]) <= most) || !(most < 0.01);
+		bad += !(fabs((double)x->lse_out[0][pair] - (double)x->lse_out[1][pair]) <=
+			 lse_bound[pair] + x->p.merge_lse_bound[pair] + moved);
+	}
+	EXPECT(s->t, bad == 0);
+	free(x);
+}
+
+/* If only the own key has weight, out is v with all its bits, and lse_out its logit. */
+static void own_alone(struct site *s)
+{
+	struct owns *x = new_owns(s);
+	int bad = 0;
+
+	for (int i = 0; i < CACHE; i += 3)
+		x->p.v[i] = i % 2 ? 0x8000 : (uint16_t)(0x8001 + i % 64);	/* -0 and subnormals */
+	for (int i = 0; i < 2 * PART_PAIRS; i++)
+		x->p.lse_parts[i] = i % 3 ? -INFINITY : -1e4f;
+	x->m.out_dtype = CAIRN_BF16;
+	merge_there(s, &x->m);
+	for (int i = 0; i < PART_PAIRS; i++) {
+		const uint16_t *out = (const uint16_t *)(const void *)x->out[0] + i * HEAD;
+		const uint16_t *v = x->p.v + i / QO_HEADS * PAGE * KV_HEADS * HEAD +
+				    i % QO_HEADS / (QO_HEADS / KV_HEADS) * HEAD;
+
+		bad += memcmp(out, v, HEAD * sizeof(*v)) != 0;
+		bad += !(fabs((double)x->lse_out[0][i] - x->p.part_val[i]) <= x->p.part_bound[i]);
+	}
+	EXPECT(s->t, bad == 0);
+	free(x);
+}
+
+/* Arguments that end before q, with anything behind their end, have no own keys, but the sinks. */
+static void older_callers(struct site *s)
+{
+	struct owns *x = new_owns(s);
+	const struct cairn_attn_merge_args given = x->m;
+
+	for (int i = 0; i < QO_HEADS; i++)
+		x->sink[i] = (float)normal_of(s->t);
+	x->m.sink = x->sink;
+	x->m.q = x->m.k = x->m.v = NULL;
+	merge_there(s, &x->m);
+	x->m = given;
+	x->m.size = CAIRN_ATTN_MERGE_SECOND_BYTES;
+	x->m.sink = x->sink;
+	x->m.out = x->out[1];
+	x->m.lse_out = x->lse_out[1];
+	x->m.reserved = -1;
+	merge_there(s, &x->m);
+	EXPECT(s->t, !memcmp(x->out[0], x->out[1], sizeof(x->out[0])));
+	EXPECT(s->t, !memcmp(x->lse_out[0], x->lse_out[1], sizeof(x->lse_out[0])));
+	free(x);
+}
+
 static void on(struct cairn_test *t, const char *table, void (*property)(struct site *s))
 {
 	struct site s = { .t = t };
@@ -437,7 +573,8 @@ static void on(struct cairn_test *t, const char *table, void (*property)(struct 
 	s.impl.stream_destroy(s.stream);
 }
 
-#define PROPERTIES(P)	P(fold) P(shift) P(one_state) P(permutation) P(rows_alone) P(split_attention)
+#define PROPERTIES(P)	P(fold) P(shift) P(one_state) P(permutation) P(rows_alone) P(split_attention) \
+	P(own_key) P(own_alone) P(older_callers)
 #define DEFINE(p) \
 	static void p##_cpu(struct cairn_test *t) { on(t, "cpu", p); } \
 	static void p##_cuda(struct cairn_test *t) { on(t, "cuda", p); }

@@ -34,6 +34,9 @@ enum {
 	LOW = 32768,		/* every second lse is 60 to 79 below the others */
 	SINK = 65536,		/* every head has a sink */
 	BAD_SINK = 131072,	/* sinks of some heads are NaN or infinities */
+	OWN = 262144,		/* every row has an own key */
+	CAPPED = 524288,	/* own keys have a softcap */
+	BAD_OWN = 1048576,	/* NaN or infinities in some q and v */
 };
 
 struct shape {
@@ -41,6 +44,7 @@ struct shape {
 	int n, rows, heads, dim, dtype, out;
 	unsigned flags;
 	int pair;		/* number of a pair case, or 0 */
+	int kv;			/* with OWN: heads of k and v */
 };
 
 #define S(name_, n_, rows_, heads_, dim_, dtype_, out_) \
@@ -185,7 +189,11 @@ static double elements_of(const struct shape *s)
 
 #define FIRST_ENDS	(NUM_NAMED + NUM_GRID + NUM_PAIRS + (int)ARRAY_SIZE(last))
 
-#define NUM_CASES	(FIRST_ENDS + NUM_ENDS)
+#include "fused/attention/merge/attn_merge_own.h"
+
+#define FIRST_OWN	(FIRST_ENDS + NUM_ENDS)
+
+#define NUM_CASES	(FIRST_OWN + (int)ARRAY_SIZE(own_cases))
 
 static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_SIZE(struct shape, n, 1, 64, 1),
@@ -199,6 +207,8 @@ static const struct cairn_draw_axis axes[] = {
 	CAIRN_DRAW_ONE_OF(struct shape, flags, LSE, 0),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, COUNTS),
 	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, SINK, SINK | BAD_SINK),
+	CAIRN_DRAW_ONE_OF(struct shape, flags, 0, 0, OWN, OWN | CAPPED, OWN | BAD_OWN),
+	CAIRN_DRAW_ONE_OF(struct shape, kv, 1, 2, 3, 8),
 };
 
 static int allowed(void *shape, int room)
@@ -207,6 +217,11 @@ static int allowed(void *shape, int room)
 
 	if (s->flags & IN_PLACE)
 		s->out = s->dtype;
+	if (s->flags & OWN && (s->dtype == CAIRN_F32 || s->dim > CAIRN_ATTN_MERGE_OWN_DIM ||
+			       s->heads % s->kv))
+		return 0;
+	if (s->flags & BAD_OWN && s->flags & (SPREAD | LOW))
+		return 0;	/* a spoiled state may be too near to the cut-off */
 	return elements_of(s) < room * 60000;
 }
 
@@ -226,6 +241,10 @@ static void shape_at(int index, struct shape *s)
 	}
 	if (index >= NUM_CASES) {
 		cairn_draw_shape(&draws, index - NUM_CASES, s);
+		return;
+	}
+	if (index >= FIRST_OWN) {
+		*s = own_cases[index - FIRST_OWN];
 		return;
 	}
 	if (index >= FIRST_ENDS) {
@@ -256,15 +275,17 @@ static void shape_at(int index, struct shape *s)
 static void describe(int index, struct cairn_case *c)
 {
 	double pairs, esize, out_esize;
-	char number[16] = "";
+	char number[16] = "", own[24] = "";
 	struct shape s;
 
 	shape_at(index, &s);
 	if (s.pair)
 		snprintf(number, sizeof(number), "pair_%d_", s.pair);
-	snprintf(c->name, sizeof(c->name), "%s%s%sn%d_rows%d_h%d_d%d_%s_%s%s%s%s%s%s%s", number,
+	if (s.flags & OWN)
+		snprintf(own, sizeof(own), "_kv%d%s", s.kv, s.flags & CAPPED ? "_capped" : "");
+	snprintf(c->name, sizeof(c->name), "%s%s%sn%d_rows%d_h%d_d%d_%s_%s%s%s%s%s%s%s%s", number,
 		 s.name ? s.name : "", s.name ? "_" : "", s.n, s.rows, s.heads, s.dim,
-		 cairn_dtype_name(s.dtype), cairn_dtype_name(s.out), s.flags & LSE ? "" : "_nolse",
+		 cairn_dtype_name(s.dtype), cairn_dtype_name(s.out), own, s.flags & LSE ? "" : "_nolse",
 		 s.flags & COUNTS ? "_counts" : "",
 		 s.flags & EMPTY ? "_empty" : "", s.flags & GAPS ? "_gaps" : "",
 		 s.flags & ROWS_FIRST ? "_rowsfirst" : "", s.flags & HEADS_FIRST ? "_headsfirst" : "");
@@ -272,7 +293,7 @@ static void describe(int index, struct cairn_case *c)
 	c->device_only = !!(s.flags & DEVICE);
 	c->far = !!(s.flags & FAR);
 	c->kinds = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
-	if ((index < FIRST_ENDS || index >= NUM_CASES) && !(s.flags & (BENCH | DEVICE | FAR)))
+	if ((index < FIRST_ENDS || index >= FIRST_OWN) && !(s.flags & (BENCH | DEVICE | FAR)))
 		c->kinds = elements_of(&s) < 1e5 ? CAIRN_ALL_KINDS :
 			   CAIRN_KIND_BIT(CAIRN_KIND_EXTREME) | CAIRN_KIND_BIT(CAIRN_KIND_POISON);
 	if (s.pair)
@@ -283,6 +304,10 @@ static void describe(int index, struct cairn_case *c)
 	out_esize = (double)cairn_dtype_bytes(s.out);
 	c->bytes = pairs * (s.n * (s.dim * esize + 4) + s.dim * out_esize + (s.flags & LSE ? 4 : 0));
 	c->flops = 2 * elements_of(&s);
+	if (s.flags & OWN) {
+		c->bytes += (double)s.rows * (s.heads + 2 * s.kv) * s.dim * esize;
+		c->flops += 4 * pairs * s.dim;
+	}
 }
 
 /* Sets the lse of n states of one row and head, `stride` apart. */
@@ -360,11 +385,18 @@ static void spoil(struct cairn_op *op, void *o, float *lse, unsigned flags)
 	}
 }
 
-/* Sets o of the states without weight, and lse of the states past counts, to NaN. */
+/*
+ * Sets o of the states without weight, and lse of the states past counts, to NaN; also v of own keys without
+ * weight.
+ */
 static void poison(const struct cairn_op *op, void *o, float *lse)
 {
 	struct cairn_attn_merge_args a = cairn_attn_merge_strides(op->args);
+	int64_t pairs = (int64_t)a.rows * a.num_heads;
+	float *largest = malloc(sizeof(*largest) * (size_t)(pairs + 1));
 
+	if (!largest)
+		abort();
 	for (int64_t pair = 0; pair < (int64_t)a.rows * a.num_heads; pair++) {
 		int64_t at = pair / a.num_heads * a.row_stride + pair % a.num_heads * a.head_stride;
 		int used = a.counts ? a.counts[pair / a.num_heads] : a.num_states;
@@ -372,6 +404,9 @@ static void poison(const struct cairn_op *op, void *o, float *lse)
 
 		for (int s = 0; s < used && s < a.num_states; s++)
 			max = fmaxf(max, lse[s * a.lse_stride + pair]);
+		largest[pair] = max;
+		if (a.q)	/* the own key's lse has an error */
+			max = fmaxf(max, (float)own_lse_of(&a, pair / a.num_heads, pair % a.num_heads) - 1);
 		for (int s = 0; s < a.num_states; s++) {
 			float *x = &lse[s * a.lse_stride + pair], d = *x - max;
 
@@ -381,6 +416,9 @@ static void poison(const struct cairn_op *op, void *o, float *lse)
 				*x = NAN;
 		}
 	}
+	if (a.q)
+		poison_own(op, largest);
+	free(largest);
 }
 
 static void set_strides(struct cairn_attn_merge_args *a, unsigned flags, int case_index)
@@ -472,6 +510,8 @@ static void setup(struct cairn_op *op)
 	a->head_dim = s.dim;
 	a->dtype = s.dtype;
 	a->out_dtype = s.out;
+	if (s.flags & OWN)
+		set_own(a, &s, op->case_index);
 	set_strides(a, s.flags, op->case_index);
 	full = cairn_attn_merge_strides(a);
 	pairs = (int64_t)s.rows * s.heads;
@@ -539,8 +579,12 @@ static void setup(struct cairn_op *op)
 	cairn_fill_nan(lse, CAIRN_F32, 0, lse_count);
 	for (int64_t pair = 0; pair < pairs; pair++)
 		draw_lse(op, lse + pair, full.lse_stride, s.n, s.flags, s.flags & EMPTY && pair % 7 == 3);
+	if (s.flags & OWN)
+		fill_own(op, &s, lse);
 	if (s.flags & BAD)
 		spoil(op, o, lse, s.flags);
+	if (s.flags & BAD_OWN)
+		spoil_own(op);
 	if (op->kind == CAIRN_KIND_POISON || s.flags & EMPTY)
 		poison(op, o, lse);
 }
@@ -580,7 +624,7 @@ static int64_t only_state(const struct cairn_attn_merge_args *a, int64_t pair)
 	int used = a->counts ? a->counts[pair / a->num_heads] : a->num_states;
 	float max = -INFINITY;
 
-	if (a->sink)
+	if (a->sink || a->q)
 		return -1;
 	used = used < a->num_states ? used : a->num_states;
 	for (int s = 0; s < used; s++) {
@@ -662,8 +706,9 @@ static const char *reject(void *args, int i, int *want)
 	case 30: a->rows = 1 << 20; a->num_heads = 1 << 11; return "pairs_2e31";
 	case 31: a->sink = (const float *)((const char *)a->lse + 2); return "sink_misaligned";
 	case 32: a->size = CAIRN_ATTN_MERGE_FIRST_BYTES + 4; return "size_within_sink";
+	case 33: a->reserved = 1; return "reserved_1";
 	}
-	return NULL;
+	return reject_own(a, i - 34, want);
 }
 
 static int part(void *args, int i)
@@ -682,6 +727,13 @@ static int part(void *args, int i)
 		a->lse_out += first * heads;
 	if (a->counts)
 		a->counts += first;
+	if (a->q) {
+		int64_t esize = (int64_t)cairn_dtype_bytes(a->dtype);
+
+		a->q = (const char *)a->q + first * a->q_stride * esize;
+		a->k = (const char *)a->k + first * a->kv_stride * esize;
+		a->v = (const char *)a->v + first * a->kv_stride * esize;
+	}
 	return 1;
 }
 
