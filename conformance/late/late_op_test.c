@@ -81,6 +81,38 @@ static int pointers_of_the_host(struct fixture *f)
 	return 0;
 }
 
+/* Pointers that were added behind the scalars of attn_merge; a shorter struct has none. */
+static int later_pointers_of_the_host(struct fixture *f)
+{
+	static float host[64] __attribute__((aligned(16)));
+	struct cairn_attn_merge_args a = {
+		.size = sizeof(a), .num_states = 1, .rows = 1, .num_heads = 1, .head_dim = DIM,
+		.dtype = CAIRN_BF16, .num_kv_heads = 1, .sm_scale = 1,
+	};
+	const void **later[] = { (const void **)&a.sink, &a.q, &a.k, &a.v };
+
+	MUST(operands(f, (float[2 * DIM * DIM]){ 0 }) == 0);
+	a.o = a.q = a.k = a.v = f->dev;
+	a.lse = a.sink = (const float *)(const void *)f->dev;
+	a.out = f->dev2;
+	for (size_t i = 0; i < ARRAY_SIZE(later); i++) {
+		*later[i] = host;
+		MUST(f->impl.attn_merge(&a, f->stream) == -EINVAL);
+		MUST(strstr(cairn_last_error(), "attn_merge: arguments") &&
+		     strstr(cairn_last_error(), "memory of the host"));
+		*later[i] = f->dev;
+		MUST(f->impl.attn_merge(&a, f->stream) == 0);
+	}
+	a.q = host;
+	a.size = CAIRN_ATTN_MERGE_SECOND_BYTES;
+	MUST(f->impl.attn_merge(&a, f->stream) == 0);
+	a.sink = host;
+	MUST(f->impl.attn_merge(&a, f->stream) == -EINVAL);
+	a.size = CAIRN_ATTN_MERGE_FIRST_BYTES;
+	MUST(f->impl.attn_merge(&a, f->stream) == 0 && f->impl.stream_sync(f->stream) == 0);
+	return 0;
+}
+
 /* A moe call with zero weights, to exercise the counters in its workspace. */
 static int mixture(struct fixture *f, int zeroed, int again_for_two)
 {
@@ -136,6 +168,7 @@ static void operations(struct cairn_test *t)
 {
 	all_well(t, gemm_and_its_workspace);
 	all_well(t, pointers_of_the_host);
+	all_well(t, later_pointers_of_the_host);
 	all_well(t, counters_not_zeroed);
 	all_well(t, counters_of_another_shape);
 	all_well(t, counters_zeroed);
@@ -152,7 +185,8 @@ static void is_judged(struct cairn_test *t)
 			 "primitives.pick_ids", "primitives.token_counts",
 			 "fused.moe.smallest", "fused.moe.one_expert*",
 			 "fused.decode_step.one_key", "fused.cluster_attn.batch_0",
-			 "fused.cluster_attn.all_in_one", "primitives.all_reduce_norm.*_of_2.*",
+			 "fused.cluster_attn.all_in_one", "fused.attn_merge.own_sink_n3*",
+			 "primitives.all_reduce_norm.*_of_2.*",
 			 "primitives.all_reduce_norm.reject_*_rank*", "fused.decode_step_ranks.absent_of_2",
 			 NULL };
 

@@ -45,14 +45,15 @@ struct op {
 	int (*check)(const void *args);
 	int (*run)(const void *args);
 	size_t size, pointers;		/* size of the arguments; offset at which their pointers end */
+	size_t later, later_end;	/* offsets of further pointers, which were added behind the scalars */
 	int (*ask)(const void *args, struct need *need);	/* NULL: no workspace */
 	size_t workspace;		/* offset of `workspace`; workspace_bytes follows it */
 };
 
-/* Checks the pointers that argument structs start with, between `size` and the first scalar. */
-static int check_pointers(const struct op *op, const void *args)
+/* Checks the pointers from byte `at` to byte `end`. */
+static int check_range(const struct op *op, const void *args, size_t at, size_t end)
 {
-	for (size_t at = sizeof(size_t); at < op->pointers; at += sizeof(void *)) {
+	for (; at < end; at += sizeof(void *)) {
 		void *p;
 
 		memcpy(&p, (const char *)args + at, sizeof(p));
@@ -61,6 +62,19 @@ static int check_pointers(const struct op *op, const void *args)
 					   op->name, at, late_in_arena(p) ? "that was freed" : "of the host");
 	}
 	return 0;
+}
+
+/*
+ * Checks the pointers that argument structs start with, between `size` and the first scalar, and later ones,
+ * as far as the struct has them.
+ */
+static int check_pointers(const struct op *op, const void *args)
+{
+	size_t size;
+
+	memcpy(&size, args, sizeof(size));
+	CAIRN_TRY(check_range(op, args, sizeof(size), op->pointers));
+	return check_range(op, args, op->later, size < op->later_end ? size : op->later_end);
 }
 
 static int check_workspace(const struct op *op, const void *args, struct need *need, char **workspace)
@@ -182,12 +196,16 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 /* scalar: the first scalar of the arguments, or of the KV cache view if that is the last input */
 #define PLAIN(fn, scalar)	PARTS(fn) PLAIN_OP(fn, scalar)
 #define COLLECTIVE(fn)		RANKS_PARTS(fn) PLAIN_OP(fn, comm)
-#define PLAIN_OP(fn, scalar) \
+#define PLAIN_OP(fn, scalar, ...) \
 	static const struct op fn##_op = { \
 		.name = #fn, .check = fn##_check, .run = fn##_run, .size = sizeof(struct cairn_##fn##_args), \
-		.pointers = offsetof(struct cairn_##fn##_args, scalar), \
+		.pointers = offsetof(struct cairn_##fn##_args, scalar), __VA_ARGS__ \
 	}; \
 	CALL(fn)
+/* first: the first of the pointers behind the scalars; end: the member behind the last of them */
+#define PLAIN_LATER(fn, scalar, first, end) \
+	PARTS(fn) PLAIN_OP(fn, scalar, .later = offsetof(struct cairn_##fn##_args, first), \
+			   .later_end = offsetof(struct cairn_##fn##_args, end))
 /*
  * space: the member workspace; end: the first member after the pointers; scalars: the check of the scalars;
  * cpu: the workspace query of cpu (both return 0 or an error)
@@ -219,7 +237,7 @@ PLAIN(stream, seed) PLAIN(dsmem, src_bytes) PLAIN(rmsnorm, rows) PLAIN(rope, q_s
 PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append, kv.num_pages)
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
-PLAIN(attn_merge, state_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
+PLAIN_LATER(attn_merge, state_stride, sink, q_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
 COLLECTIVE(all_reduce_norm) COLLECTIVE(all_to_all) COLLECTIVE(send_recv)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
