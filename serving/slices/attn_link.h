@@ -8,8 +8,9 @@
  *
  * With `previous`, the attention worker attends to the keys before this pass only. The pass then attends to
  * its own keys itself, so that keys and values are off the critical path: the next pass of the request needs
- * them first. Its result and the worker's are merged (attn_merge.h), which needs the worker's lse. The pages
- * of the previous keys may be divided into stripes; then there is one result for each stripe, and all are
+ * them first. Its result and the worker's are merged (attn_merge.h), which needs the worker's lse; if each
+ * request has one row, and keys are not latents, the merge itself attends to the row's own key. The pages of
+ * the previous keys may be divided into stripes; then there is one result for each stripe, and all are
  * merged. Without `previous`, the worker appends the keys and attends to all of them, and its result is the
  * final one.
  *
@@ -24,7 +25,8 @@
 /*
  * The rows of one attention operator, in the order of the pass, in the memory of its table. A row has
  * num_attention_heads heads of q, and num_key_value_heads of k and of v. Strides are in elements. q stays as
- * it is until the work that send_kv enqueues has ended; k and v are only given to send_kv.
+ * it is until the work that send_kv enqueues has ended; k and v are only given to send_kv. Unless they are
+ * latents, a link may change none of them.
  *
  * With latent attention v is NULL. With `previous`, q is rotated and k is the keys as the cache holds them
  * (mla_append.h): that operation rotates q and makes the keys at once, so q is sent when the latents are
@@ -53,8 +55,8 @@ struct cairn_attn_link {
 	void *ctx;
 	/*
 	 * NULL, or, with `previous`, gives memory of the link for previous + 1 results of the largest pass. A
-	 * pass that has its states there, the own one last, saves a copy: receive() finds its results in
-	 * place.
+	 * pass that has its states there, the own one last if there is one, saves a copy: receive() finds its
+	 * results in place.
 	 */
 	void (*states)(void *ctx, void **o, float **lse);
 };

@@ -28,6 +28,13 @@ int cairn_sliced_load(struct cairn_slices **out, const struct cairn_model *m, co
 
 /* ---- placement ---- */
 
+/* Returns the seam of the attention whose result step `step` of slice `slice` merges, or NULL. */
+static const struct cairn_seam *merged_seam(const struct cairn_slices *s, int32_t slice,
+					    const struct cairn_slice_step *step)
+{
+	return step->kind == CAIRN_STEP_MERGE && slice > 0 ? &s->seams[slice - 1] : NULL;
+}
+
 static void use(struct cairn_life *lives, const struct cairn_op_graph *g, int32_t value, int32_t step)
 {
 	struct cairn_life *l = &lives[g->values[value].storage];
@@ -44,13 +51,19 @@ void sliced_lives(struct cairn_life *lives, const struct cairn_slices *s, const 
 	for (int32_t i = 0; i < s->num_steps; i++) {
 		const struct cairn_slice_step *step = &s->steps[i];
 		const struct cairn_graph_op *op = &g->ops[step->op];
+		const struct cairn_seam *merged;
 
 		while (i >= s->slices[slice].first_step + s->slices[slice].num_steps)
 			slice++;
+		merged = merged_seam(s, slice, step);
 		if (step->kind == CAIRN_STEP_SEND_Q || step->kind == CAIRN_STEP_SEND_KV)
 			use(lives, g, s->seams[slice].q, i);
 		if (step->kind == CAIRN_STEP_SEND_KV)
 			use(lives, g, s->seams[slice].kv, i);
+		if (merged) {	/* a merge may attend to own keys */
+			use(lives, g, merged->q, i);
+			use(lives, g, merged->kv, i);
+		}
 		for (int32_t k = 0; step->kind == CAIRN_STEP_OP && k < op->num_in; k++)
 			use(lives, g, op->in[k], i);
 		for (int32_t k = 0; k < op->num_out && (step->kind == CAIRN_STEP_OP ||
@@ -77,7 +90,6 @@ static int place(struct cairn_sliced *s)
 	const struct cairn_op_graph *g = c->model->graph;
 	struct cairn_pass_sizes sizes = forward_sizes(c->model, c->max_rows, c->max_logits);
 	struct cairn_life *lives = calloc((size_t)g->num_values + 1, sizeof(*lives));
-	size_t bytes;
 	void *more;
 	int ret;
 
@@ -86,15 +98,12 @@ static int place(struct cairn_sliced *s)
 	sliced_lives(lives, s->slices, g);
 	ret = cairn_buffers_place_lives(&s->buffers, g, &sizes, lives, 1, NULL);
 	free(lives);
-	/* the page of the last row reaches as far behind it as there are columns (see own_rows()) */
-	bytes = (size_t)s->buffers.bytes + (size_t)c->model->dims[CAIRN_D_QKV] *
-		cairn_dtype_bytes(c->model->dtype);
-	if (ret || bytes <= c->bytes)
+	if (ret || (size_t)s->buffers.bytes <= c->bytes)
 		return ret;
-	CAIRN_TRY(CAIRN_TABLE(c->model->impl, mem_alloc, &more, bytes));
+	CAIRN_TRY(CAIRN_TABLE(c->model->impl, mem_alloc, &more, (size_t)s->buffers.bytes));
 	c->model->impl->mem_free(c->base);
 	c->base = more;
-	c->bytes = bytes;
+	c->bytes = (size_t)s->buffers.bytes;
 	return 0;
 }
 
@@ -188,7 +197,7 @@ static void *states_of(const struct sliced_pass *p, float **lse)
 	return o;
 }
 
-/* The result for the pass's own keys lies behind those of the stripes. */
+/* The result for the pass's own keys, unless merges_own(), lies behind those of the stripes. */
 static char *own_state(const struct sliced_pass *p, float **lse)
 {
 	char *o = states_of(p, lse);
@@ -198,59 +207,29 @@ static char *own_state(const struct sliced_pass *p, float **lse)
 }
 
 /*
- * The pass's own keys as a cache: row i is page i, and its first slot is used. So a request's first page is
- * its first row, and qo_indptr lists the pages of requests, too.
+ * The pass's own latents as a cache: row i is page i, which has one slot. So a request's first page is its
+ * first row, and qo_indptr lists the pages of requests, too.
  */
-static struct cairn_kv_view own_rows(const struct sliced_pass *p, const void *k, const void *v, int32_t slots)
+static struct cairn_kv_view own_latents(const struct sliced_pass *p)
 {
 	const struct cairn_batch *b = p->w.b;
 	const int32_t *lists = p->s->lists.at, rows = p->s->scratch->max_rows;
 
 	return (struct cairn_kv_view){
-		.k_pages = (void *)k, .v_pages = (void *)v, .indptr = b->qo_indptr, .indices = lists,
-		.last_page_len = lists + rows, .num_pages = rows, .page_size = slots, .batch = b->batch,
+		.k_pages = p->s->keys.at, .indptr = b->qo_indptr, .indices = lists,
+		.last_page_len = lists + rows, .num_pages = rows, .page_size = 1, .batch = b->batch,
 		.max_len = b->max_qo_len,
 	};
 }
 
 /*
- * Returns how many slots a page of a row has if attn_paged can attend to the own keys in place: each request
- * has one row, and the keys of the row behind are as far away as a whole number of keys. 0: it cannot.
+ * Returns whether the merge attends to the pass's own keys: each request has one row, and so each row one own
+ * key. The tiles of attn_dense are for many rows, so they would take longer. No window leaves out a row's own
+ * key.
  */
-static int32_t own_slots(const struct sliced_pass *p, const struct cairn_attn_rows *rows)
+static int merges_own(const struct sliced_pass *p)
 {
-	const int64_t width = p->w.m->dims[CAIRN_D_KV];
-
-	return p->w.m->impl->attn_paged && p->w.b->max_qo_len == 1 && rows->kv_stride % width == 0 ?
-	       (int32_t)(rows->kv_stride / width) : 0;
-}
-
-/*
- * A row of a request that has no others sees one key. The tiles of attn_dense are for many rows, so they
- * would take longer than this. No window leaves out a row's own key.
- */
-static int attend_one_key(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
-{
-	const struct cairn_model *m = p->w.m;
-	const struct cairn_model_config *c = &m->config;
-	float *lse;
-	void *o = own_state(p, &lse);
-	struct cairn_attn_paged_args args = {
-		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q, .qo_indptr = p->w.b->qo_indptr,
-		.kv = own_rows(p, rows->k, rows->v, own_slots(p, rows)), .workspace = p->s->own.at,
-		.workspace_bytes = p->s->own.bytes, .q_stride = rows->q_stride, .nnz_qo = rows->num_rows,
-		.max_qo_len = 1, .num_qo_heads = c->num_attention_heads,
-		.num_kv_heads = c->num_key_value_heads, .head_dim = c->head_dim, .dtype = m->dtype,
-		.causal = 1, .sm_scale = (float)cairn_softmax_scale(c), .softcap = (float)c->attn_softcap,
-		.planned = p->has_own_plan && m->impl->attn_plan,
-	};
-
-	if (p->w.asking)
-		return m->impl->attn_paged_workspace ?
-		       cairn_table_ret(m->impl, m->impl->attn_paged_workspace(&args, bytes),
-				       "attn_paged_workspace") : 0;
-	p->has_own_plan = 1;
-	return CAIRN_TABLE(m->impl, attn_paged, &args, p->w.stream);
+	return p->link->previous && p->w.b->max_qo_len == 1 && !cairn_model_is_latent(p->w.m);
 }
 
 /* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
@@ -291,7 +270,7 @@ static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_row
 	struct cairn_mla_paged_args args = {
 		.size = sizeof(args), .out = o, .lse = lse, .q = rows->q,
 		.w_kv_b = cairn_model_weight(m, rows->layer, CAIRN_W_KV_B), .qo_indptr = p->w.b->qo_indptr,
-		.kv = own_rows(p, p->s->keys.at, NULL, 1), .workspace = p->s->own.at,
+		.kv = own_latents(p), .workspace = p->s->own.at,
 		.workspace_bytes = p->s->own.bytes,
 		.nnz_qo = rows->num_rows, .max_qo_len = p->w.b->max_qo_len,
 		.num_heads = m->config.num_attention_heads, .kv_lora_rank = l->kv_lora_rank,
@@ -308,9 +287,10 @@ static int attend_own_latents(struct sliced_pass *p, const struct cairn_attn_row
 
 static int attend_own(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
-	if (cairn_model_is_latent(p->w.m))
-		return attend_own_latents(p, rows, bytes);
-	return own_slots(p, rows) ? attend_one_key(p, rows, bytes) : attend_own_heads(p, rows, bytes);
+	if (merges_own(p))
+		return 0;
+	return cairn_model_is_latent(p->w.m) ? attend_own_latents(p, rows, bytes) :
+	       attend_own_heads(p, rows, bytes);
 }
 
 /* Rotates the queries, and makes the pass's own keys. */
@@ -322,7 +302,7 @@ static int make_own_latents(struct sliced_pass *p, const struct cairn_attn_rows 
 		.size = sizeof(args), .q = rows->q, .latent = rows->k,
 		.norm_weight = cairn_model_weight(m, rows->layer, CAIRN_W_KV_NORM), .inv_freq = m->inv_freq,
 		.positions = p->w.b->positions, .qo_indptr = p->w.b->qo_indptr,
-		.kv = own_rows(p, p->s->keys.at, NULL, 1),
+		.kv = own_latents(p),
 		.nnz_qo = rows->num_rows, .num_heads = m->config.num_attention_heads,
 		.nope_dim = l->nope_dim, .rope_dim = l->rope_dim, .kv_lora_rank = l->kv_lora_rank,
 		.dtype = m->dtype, .eps = (float)CAIRN_LATENT_NORM_EPS,
@@ -331,23 +311,45 @@ static int make_own_latents(struct sliced_pass *p, const struct cairn_attn_rows 
 	return CAIRN_TABLE(m->impl, mla_append, &args, p->w.stream);
 }
 
-static int merge(struct sliced_pass *p, const struct cairn_graph_op *attn)
+/* Returns the arguments of the merge behind a seam, of the first num_rows rows. */
+static struct cairn_attn_merge_args merge_args(struct sliced_pass *p, const struct cairn_seam *seam,
+					       int32_t num_rows)
 {
 	const struct cairn_model *m = p->w.m;
-	const int32_t rows = p->w.b->num_rows, heads = m->config.num_attention_heads;
-	void *out = forward_at(&p->w, attn->out[0]);
+	const struct cairn_model_config *c = &m->config;
+	const struct cairn_attn_rows rows = rows_of(p, seam);
 	float *lse;
 	void *o = states_of(p, &lse);
 	struct cairn_attn_merge_args args = {
-		.size = sizeof(args), .out = out, .o = o, .lse = lse,
-		.num_states = p->link->previous + 1, .rows = rows, .num_heads = heads,
-		.head_dim = m->dims[CAIRN_D_ATTN] / heads, .dtype = m->dtype, .out_dtype = m->dtype,
+		.size = sizeof(args), .out = forward_at(&p->w, p->w.g->ops[seam->attn].out[0]), .o = o,
+		.lse = lse, .num_states = p->link->previous + !merges_own(p), .rows = num_rows,
+		.num_heads = c->num_attention_heads,
+		.head_dim = m->dims[CAIRN_D_ATTN] / c->num_attention_heads, .dtype = m->dtype,
+		.out_dtype = m->dtype,
 	};
 
+	if (merges_own(p)) {
+		args.q = rows.q;
+		args.k = rows.k;
+		args.v = rows.v;
+		args.q_stride = rows.q_stride;
+		args.kv_stride = rows.kv_stride;
+		args.num_kv_heads = c->num_key_value_heads;
+		args.sm_scale = (float)cairn_softmax_scale(c);
+		args.softcap = (float)c->attn_softcap;
+	}
+	return args;
+}
+
+static int merge(struct sliced_pass *p, const struct cairn_seam *seam)
+{
+	const struct cairn_attn_merge_args args = merge_args(p, seam, p->w.b->num_rows);
+	const int32_t layer = p->w.g->ops[seam->attn].layer;
+
 	if (!p->link->previous)
-		return p->link->receive(p->link->ctx, attn->layer, out, NULL, p->w.stream);
-	CAIRN_TRY(p->link->receive(p->link->ctx, attn->layer, o, lse, p->w.stream));
-	return CAIRN_TABLE(m->impl, attn_merge, &args, p->w.stream);
+		return p->link->receive(p->link->ctx, layer, args.out, NULL, p->w.stream);
+	CAIRN_TRY(p->link->receive(p->link->ctx, layer, (void *)args.o, (float *)args.lse, p->w.stream));
+	return CAIRN_TABLE(p->w.m->impl, attn_merge, &args, p->w.stream);
 }
 
 /* Queries of latent attention for previous keys are rotated first, which needs the latents. */
@@ -427,7 +429,7 @@ static int run_slice(struct sliced_pass *p, int32_t index)
 			CAIRN_TRY(send_kv(p, seam));
 			break;
 		case CAIRN_STEP_MERGE:
-			CAIRN_TRY(merge(p, &p->w.g->ops[step->op]));
+			CAIRN_TRY(merge(p, merged_seam(all, index, step)));
 			break;
 		}
 	}
@@ -461,7 +463,7 @@ static int check_link(const struct sliced_pass *p)
 				     missing) : 0;
 }
 
-/* Lists the own keys as pages: all numbers in order, then a 1 for each request. */
+/* Lists the own latents as pages: all numbers in order, then a 1 for each request. */
 static int reserve_lists(struct sliced_pass *p, int *moved)
 {
 	const struct cairn_impl *impl = p->w.m->impl;
@@ -487,7 +489,15 @@ static int reserve_lists(struct sliced_pass *p, int *moved)
 	return ret;
 }
 
-/* Makes room for both states and for the attention to own keys. */
+/* Refuses a table whose attn_merge does not know own keys before anything is sent; no row is merged. */
+static int ask_merge(struct sliced_pass *p)
+{
+	const struct cairn_attn_merge_args args = merge_args(p, &p->s->slices->seams[0], 0);
+
+	return CAIRN_TABLE(p->w.m->impl, attn_merge, &args, p->w.stream);
+}
+
+/* Makes room for all states and for the attention to own keys. */
 static int reserve_states(struct sliced_pass *p, int *moved)
 {
 	const struct cairn_model *m = p->w.m;
@@ -501,10 +511,11 @@ static int reserve_states(struct sliced_pass *p, int *moved)
 		CAIRN_TRY(forward_reserve(m->impl, &s->lse, rows * (size_t)m->config.num_attention_heads *
 					  sizeof(float), p->w.stream, moved));
 	}
-	if (cairn_model_is_latent(m))
+	if (cairn_model_is_latent(m)) {
 		CAIRN_TRY(forward_reserve(m->impl, &s->keys, (size_t)s->scratch->max_rows *
 					  cairn_model_key_bytes(m), p->w.stream, moved));
-	CAIRN_TRY(reserve_lists(p, moved));
+		CAIRN_TRY(reserve_lists(p, moved));
+	}
 	for (int32_t i = 0; i + 1 < s->slices->num_slices; i++) {
 		const struct cairn_attn_rows own = rows_of(p, &s->slices->seams[i]);
 		size_t bytes = 0;
@@ -512,7 +523,8 @@ static int reserve_states(struct sliced_pass *p, int *moved)
 		CAIRN_TRY(attend_own(p, &own, &bytes));
 		most = bytes > most ? bytes : most;
 	}
-	return forward_reserve(m->impl, &s->own, most, p->w.stream, moved);
+	CAIRN_TRY(forward_reserve(m->impl, &s->own, most, p->w.stream, moved));
+	return merges_own(p) ? ask_merge(p) : 0;
 }
 
 int cairn_sliced_reserve(struct cairn_sliced *s, const struct cairn_batch *b,

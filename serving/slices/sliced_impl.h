@@ -13,7 +13,6 @@ struct sliced_pass {
 	struct walk w;
 	int32_t next;			/* slice */
 	int in_attention;
-	int has_own_plan;		/* of attention to own keys (attn_paged.h) */
 };
 
 struct cairn_sliced {
@@ -23,20 +22,21 @@ struct cairn_sliced {
 	struct cairn_buffers buffers;		/* offsets from the scratch's base */
 	/*
 	 * Results of the attention operator that is under way, for links to previous keys: those of the
-	 * stripes, and behind them that of the pass's own keys. o: [previous + 1, rows, attn];
-	 * lse: [previous + 1, rows, heads].
+	 * stripes, and behind them that of the pass's own keys, unless the merge attends to them. o:
+	 * [previous + 1, rows, attn]; lse: [previous + 1, rows, heads].
 	 */
 	struct room o, lse;
 	/* for latent attention: own keys, in pages of one token */
 	struct room keys;
-	struct room lists;			/* of own keys as pages: see own_rows() */
+	struct room lists;			/* of these pages: see own_latents() */
 	struct room own;			/* workspace of the attention to own keys */
 	struct sliced_pass pass;
 };
 
 /*
  * Sets lives[v] for each storage v: from the first step that uses it to the last, and as long as a value that
- * is forwarded from it. lives: [num_values].
+ * is forwarded from it. Queries, keys and values live until the merge, which may attend to own keys. lives:
+ * [num_values].
  */
 void sliced_lives(struct cairn_life *lives, const struct cairn_slices *s, const struct cairn_op_graph *g);
 

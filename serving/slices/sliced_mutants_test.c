@@ -11,6 +11,8 @@
 #include "serving/slices/sliced_test.h"
 
 static const struct scene_request requests[] = { { 1, 14 }, { 1, 33 }, { 12, 5 }, { 40, 7 } };
+/* the merge attends to their own keys */
+static const struct scene_request decoding[] = { { 1, 14 }, { 1, 33 }, { 1, 5 }, { 1, 7 } };
 
 /* ---- messages ---- */
 
@@ -223,6 +225,56 @@ static void position_0_for_all(struct all_past *p)
 	memset(p->key_pos, 0, sizeof(p->key_pos));
 }
 
+/* ---- merges that attend to own keys ---- */
+
+static void own_key_forgotten(struct cairn_attn_merge_args *a)
+{
+	a->q = NULL;
+}
+
+static void own_scale_forgotten(struct cairn_attn_merge_args *a)
+{
+	a->sm_scale = 1;
+}
+
+static void own_key_for_value(struct cairn_attn_merge_args *a)
+{
+	a->v = a->k;
+}
+
+static void own_key_of_head_0(struct cairn_attn_merge_args *a)
+{
+	a->num_kv_heads = 1;
+}
+
+static void own_rows_packed(struct cairn_attn_merge_args *a)
+{
+	a->kv_stride = 0;
+}
+
+static void a_state_too_many(struct cairn_attn_merge_args *a)
+{
+	a->num_states++;
+}
+
+static void a_state_too_few(struct cairn_attn_merge_args *a)
+{
+	a->num_states--;
+}
+
+/* The table's merge, and how the mutant under test bends its arguments. */
+static int (*plain_merge)(const struct cairn_attn_merge_args *args, void *stream);
+static void (*bend_merge)(struct cairn_attn_merge_args *args);
+
+static int bent_merge(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args bent = *args;
+
+	if (args->rows)
+		bend_merge(&bent);
+	return plain_merge(&bent, stream);
+}
+
 #define ROUNDING	0.4
 
 struct mutant {
@@ -232,9 +284,13 @@ struct mutant {
 	int (*result)(struct slicer *x, void *o, float *lse, void *stream);
 	void (*slices)(struct slicer *x);
 	void (*past)(struct all_past *past);
+	void (*merge)(struct cairn_attn_merge_args *args);
+	int decoding;				/* the requests decode */
 };
 
 #define MUTANT(at, hook, fn)	{ .model = "llama3_tiny", .name = #fn, .previous = at, .hook = fn }
+#define DECODING(of, at, hook, fn) \
+	{ .model = of, .name = #fn, .previous = at, .hook = fn, .decoding = 1 }
 
 static const struct mutant mutants[] = {
 	{ .model = "llama3_tiny", .name = "none" },
@@ -252,6 +308,19 @@ static const struct mutant mutants[] = {
 	MUTANT(0, slices, everything_in_one_place), MUTANT(1, slices, queries_end_when_sent),
 	MUTANT(1, past, a_key_twice), MUTANT(1, past, a_key_less), MUTANT(1, past, no_previous_keys),
 	MUTANT(1, past, pages_of_another_request),
+	{ .model = "llama3_tiny", .name = "none", .previous = 1, .decoding = 1 },
+	DECODING("llama3_tiny", 1, merge, own_key_forgotten),
+	DECODING("llama3_tiny", 1, merge, own_scale_forgotten),
+	DECODING("llama3_tiny", 1, merge, own_key_for_value),
+	DECODING("llama3_tiny", 1, merge, own_key_of_head_0),
+	DECODING("llama3_tiny", 1, merge, own_rows_packed),
+	DECODING("llama3_tiny", 1, merge, a_state_too_many),
+	DECODING("llama3_tiny", 2, merge, a_state_too_few),
+	DECODING("llama3_tiny", 1, result, previous_keys_dropped),
+	DECODING("llama3_tiny", 1, slices, queries_end_when_sent),
+	{ .model = "gemma2_tiny", .name = "none", .previous = 3, .decoding = 1 },
+	DECODING("gemma2_tiny", 3, merge, own_key_forgotten),
+	DECODING("gemma2_tiny", 3, merge, own_scale_forgotten),
 	{ .model = "gemma2_tiny", .name = "none" },
 	{ .model = "gemma2_tiny", .name = "none", .previous = 1 },
 	{ .model = "gemma2_tiny", .name = "window_forgotten", .rows = window_forgotten },
@@ -284,7 +353,12 @@ static double difference(struct cairn_test *t, struct scene *s, const struct mut
 	if (m->slices)
 		m->slices(&x);
 	x.bend_past = m->past;
+	plain_merge = s->impl.attn_merge;
+	bend_merge = m->merge;
+	if (m->merge)
+		s->impl.attn_merge = bent_merge;
 	bad = run_sliced(s, &x);
+	s->impl.attn_merge = plain_merge;
 	for (size_t i = 0; i < num && bad >= 0; i++) {
 		double d = fabs((double)s->got[i] - (double)s->want[i]);
 
@@ -305,15 +379,17 @@ static void noticed(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(mutants); i++) {
 		const struct mutant *m = &mutants[i];
 		int none = !strcmp(m->name, "none");
+		int other = !i || strcmp(m->model, m[-1].model) || m->decoding != m[-1].decoding;
 		double worst;
 
-		if (i && strcmp(m->model, mutants[i - 1].model))
+		if (i && other)
 			close_scene(&s);
-		if (!i || strcmp(m->model, mutants[i - 1].model))
-			if (open_scene(t, &s, "cpu", m->model) || run_scene(t, &s, requests, 4))
-				break;
+		if (other && (open_scene(t, &s, "cpu", m->model) ||
+			      run_scene(t, &s, m->decoding ? decoding : requests, 4)))
+			break;
 		worst = difference(t, &s, m);
-		cairn_note(t, "%s, %s%s: %.3g", m->model, m->name, m->previous ? ", previous" : "", worst);
+		cairn_note(t, "%s, %s%s%s: %.3g", m->model, m->name, m->previous ? ", previous" : "",
+			   m->decoding ? ", decoding" : "", worst);
 		EXPECT(t, none ? (m->previous ? worst < ROUNDING : worst == 0) : !(worst < ROUNDING));
 	}
 	close_scene(&s);

@@ -5,8 +5,7 @@
  *   llama3_8b_b64_kv1024
  *	random weights, bf16: 64 requests with 1024 keys each, one row each, logits for all. The times are
  *	medians of 30 replays of a captured pass: whole; in slices with all attention at a local worker; and
- *	in slices with the attention to previous keys there, which adds two operations and two copies to each
- *	layer.
+ *	in slices with the attention to previous keys there, which adds a merge and two copies to each layer.
  */
 #include <math.h>
 #include <stdlib.h>

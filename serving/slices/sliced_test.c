@@ -288,6 +288,16 @@ static void refused(struct cairn_test *t, struct scene *s, const char *says)
 	EXPECT_CONTAINS(t, cairn_last_error(), says);
 }
 
+/* A merge that knows no own keys, as tables from before they were added have. */
+static int older_merge(const struct cairn_attn_merge_args *args, void *stream)
+{
+	struct cairn_attn_merge_args known = *args;
+
+	CAIRN_TRY(cairn_check_args(args, CAIRN_ATTN_MERGE_SECOND_BYTES, "attn_merge"));
+	known.size = CAIRN_ATTN_MERGE_SECOND_BYTES;
+	return cairn_attn_merge_cpu(&known, stream);
+}
+
 static void refusals(struct cairn_test *t)
 {
 	struct slicer x = { 0 };
@@ -311,6 +321,13 @@ static void refusals(struct cairn_test *t)
 		goto out;
 	EXPECT(t, cairn_attn_local_begin(x.local, &s.batch, NULL, s.stream, &moved) == -EINVAL);
 	EXPECT_CONTAINS(t, cairn_last_error(), "past: null pointer");
+	if (run_scene(t, &s, decoding, ARRAY_SIZE(decoding)))
+		goto out;
+	list_scene_past(&x, &s);
+	EXPECT(t, ready_slicer(&x, &s.batch, s.stream) == 0);
+	s.impl.attn_merge = older_merge;	/* no row would have its own key */
+	EXPECT(t, cairn_sliced_reserve(x.sliced, &s.batch, &x.link, s.stream, &moved) == -EOPNOTSUPP);
+	EXPECT_CONTAINS(t, cairn_last_error(), "attn_merge");
 	s.impl.attn_merge = NULL;
 	EXPECT(t, cairn_sliced_reserve(x.sliced, &s.batch, &x.link, s.stream, &moved) == -EOPNOTSUPP);
 	EXPECT_CONTAINS(t, cairn_last_error(), "the table has no operation attn_merge");

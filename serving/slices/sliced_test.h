@@ -3,7 +3,8 @@
  * sliced_test - passes through slices that have been written and read again, with a local attention worker
  *
  * At each cut, all activations that the cut does not save become NaN: a pass can only use what is saved, what
- * was sent, and the result of the attention.
+ * was sent, and the result of the attention. Queries, keys and values that were sent stay if the merge
+ * attends to own keys.
  *
  * Include conformance/harness.h first.
  */
@@ -42,7 +43,7 @@ struct slicer {
 	void (*bend_rows)(struct slicer *x, struct cairn_attn_rows *rows, int of_kv);
 	int (*bend_result)(struct slicer *x, void *o, float *lse, void *stream);
 	void (*bend_past)(struct all_past *past);
-	int32_t num_rows;			/* of the last pass */
+	int32_t num_rows, max_qo_len;		/* of the last pass */
 	/* with one stripe, the link has memory for the states (attn_link.h) */
 	void *states_o, *states_lse;
 };
@@ -67,17 +68,24 @@ static inline int slicer_send_kv(void *ctx, const struct cairn_attn_rows *rows, 
 	return slicer_send(ctx, rows, 1, stream);
 }
 
-/* Returns whether the cut saves the value at this byte of the activations; *until: where that changes. */
-static inline int is_saved(const struct slicer *x, const struct cairn_slice *cut, int64_t at, int64_t *until)
+/*
+ * Returns whether the value at this byte of the activations outlives the cut; *until: where that changes.
+ * The saved ones do and, if the merge attends to own keys, what the cut's seam has sent.
+ */
+static inline int is_saved(const struct slicer *x, int32_t number, int64_t at, int64_t *until)
 {
+	const struct cairn_slice *cut = &x->slices->slices[number];
+	const struct cairn_seam *seam = &x->slices->seams[number];
 	const struct cairn_op_graph *g = x->m->graph;
 	const struct cairn_pass_sizes sizes = forward_sizes(x->m, x->scratch->max_rows,
 							    x->scratch->max_logits);
+	const int sent = x->link.previous && x->max_qo_len == 1 && !cairn_model_is_latent(x->m) ? 2 : 0;
 
 	*until = (int64_t)x->scratch->bytes;
-	for (int32_t i = 0; i < cut->num_saves; i++) {
-		const struct cairn_graph_value *v =
-			&g->values[g->values[x->slices->saves[cut->first_save + i]].storage];
+	for (int32_t i = 0; i < cut->num_saves + sent; i++) {
+		int32_t value = i < cut->num_saves ? x->slices->saves[cut->first_save + i] :
+				i == cut->num_saves ? seam->q : seam->kv;
+		const struct cairn_graph_value *v = &g->values[g->values[value].storage];
 		int64_t from = x->sliced->buffers.offset[v - g->values];
 		int64_t end = from + cairn_value_bytes(v, &sizes);
 
@@ -96,7 +104,7 @@ static inline int poison(const struct slicer *x, int32_t cut, void *stream)
 	int64_t until;
 
 	for (int64_t at = 0; at < (int64_t)x->scratch->bytes; at = until)
-		if (!is_saved(x, &x->slices->slices[cut], at, &until))
+		if (!is_saved(x, cut, at, &until))
 			CAIRN_TRY(x->m->impl->mem_set(x->scratch->base + at, 0xff, (size_t)(until - at),
 						      stream));
 	return 0;
@@ -246,6 +254,7 @@ static inline int ready_slicer(struct slicer *x, const struct cairn_batch *b, vo
 		};
 	}
 	x->num_rows = b->num_rows;
+	x->max_qo_len = b->max_qo_len;
 	CAIRN_TRY(x->m->impl->mem_copy(x->dev, &x->host, sizeof(x->host), CAIRN_COPY_TO_DEVICE, stream));
 	CAIRN_TRY(x->m->impl->stream_sync(stream));
 	CAIRN_TRY(cairn_attn_local_begin(x->local, b, past, stream, &moved));

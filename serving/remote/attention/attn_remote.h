@@ -10,6 +10,8 @@
  *   model worker   Q(l) -->      K, V(l) -->   own keys ...      <-- O, lse(l)       merge, next layer
  *   worker j             --> attention to previous keys ...      -->          append K, V(l)
  *
+ * If each request has one row, the merge attends to the own keys (sliced.c).
+ *
  * With `previous`, K and V are off the critical path. Without it, the worker appends first and attends to all
  * keys: the result then has the bits of a pass without workers.
  *

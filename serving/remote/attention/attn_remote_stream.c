@@ -4,6 +4,8 @@
  *
  *   stream of a pass   ... | put Q | product | put K, V | own keys | wait for O, lse | merge ...
  *
+ * In passes whose requests have one row each, the merge attends to the own keys (sliced.c).
+ *
  * A put takes the columns of a worker's heads from the activations into that worker's memory. Results come
  * into memory of the link, where the pass merges them: no copy is made. Each lane counts its layers, and its
  * signals have slots of their own, because lanes are streams.

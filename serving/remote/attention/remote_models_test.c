@@ -19,23 +19,40 @@
 
 static const struct scene_request requests[] = { { 1, 14 }, { 1, 33 }, { 12, 5 }, { 40, 7 } };
 
-enum { NUM = ARRAY_SIZE(requests) };
+enum { NUM = ARRAY_SIZE(requests), PASSES = 3 };
 
-/* Runs the keys before the requests, then the requests; over the remote link if there is one. */
+/* The keys before the requests; the requests; one more row for each, whose own keys the merge attends to. */
+static void requests_of(int pass, struct scene_request *r)
+{
+	for (int i = 0; i < NUM; i++) {
+		if (pass == 0)
+			r[i] = (struct scene_request){ .rows = requests[i].past };
+		if (pass == 1)
+			r[i] = requests[i];
+		if (pass == 2)
+			r[i] = (struct scene_request){ 1, requests[i].past + requests[i].rows };
+	}
+}
+
+static size_t logits_bytes(const struct scene *s)
+{
+	return sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
+}
+
+/* Runs all passes, over the remote link if there is one. logits: [PASSES, NUM, vocab]. */
 static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remote *remote, float *logits)
 {
 	const struct cairn_attn_link *link = remote ? cairn_attn_remote_link(remote, 0) : &x->link;
 	int moved;
 
 	CAIRN_TRY(s->impl.mem_set(s->kv.base, 0, s->kv_bytes, s->stream));
-	for (int pass = 0; pass < 2; pass++) {
+	for (int pass = 0; pass < PASSES; pass++) {
 		struct scene_request r[NUM];
 		struct cairn_remote_pass p;
 
-		for (int i = 0; i < NUM; i++)
-			r[i] = pass ? requests[i] : (struct scene_request){ .rows = requests[i].past };
+		requests_of(pass, r);
 		scene_batch(s, r, NUM, &s->host, &s->batch);
-		s->batch.max_kv_len = cairn_lists_bound(47, SCENE_PAGES * SCENE_PAGE);	/* as the worker's */
+		s->batch.max_kv_len = cairn_lists_bound(48, SCENE_PAGES * SCENE_PAGE);	/* as the worker's */
 		CAIRN_TRY(scene_copy(s, s->dev, &s->host, sizeof(s->host), CAIRN_COPY_TO_DEVICE));
 		list_scene_past(x, s);
 		p = (struct cairn_remote_pass){
@@ -48,20 +65,20 @@ static int run_passes(struct scene *s, struct slicer *x, struct cairn_attn_remot
 		CAIRN_TRY(remote ? cairn_attn_remote_begin(remote, 0, &p) : 0);
 		CAIRN_TRY(cairn_sliced_forward(x->sliced, &s->batch, link, s->stream));
 		CAIRN_TRY(remote ? cairn_attn_remote_finish(remote, 0, s->stream) : 0);
+		CAIRN_TRY(scene_copy(s, (char *)logits + pass * logits_bytes(s), s->dev_logits,
+				     logits_bytes(s), CAIRN_COPY_TO_HOST));
 	}
-	return scene_copy(s, logits, s->dev_logits, s->logits_bytes, CAIRN_COPY_TO_HOST);
+	return 0;
 }
 
 static int compare(struct cairn_test *t, struct rig *r, struct scene *s, struct slicer *x)
 {
 	const struct cairn_remote_limits limits = { SCENE_ROWS, NUM, SCENE_PAGES * SCENE_PAGE, SCENE_PAGES,
 						    SCENE_PAGE, 1, 0 };
-	const size_t bytes = sizeof(float) * NUM * (size_t)s->m->config.vocab_size;
-
 	CAIRN_TRY(run_passes(s, x, NULL, s->want));
 	CAIRN_TRY(cairn_attn_remote_create(&r->remote, r->lead, s->m, &limits, 1, 0));
 	CAIRN_TRY(run_passes(s, x, r->remote, s->got));
-	EXPECT(t, !memcmp(s->got, s->want, bytes));
+	EXPECT(t, !memcmp(s->got, s->want, PASSES * logits_bytes(s)));
 	return 0;
 }
 
