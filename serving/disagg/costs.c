@@ -152,17 +152,17 @@ double cairn_disagg_slice_us(const struct cairn_disagg_model *m, const struct ca
 
 /*
  * What a slice has more if its attention is elsewhere: Q and K, V by two products, their two puts, the wait
- * for the result, attention to the own keys, and the merge of two states of rows.
+ * for the result, and the merge, which also attends to the rows' own keys: it reads Q, K, V and the result.
  */
 static double apart_us(const struct cairn_disagg_model *m, const struct cairn_disagg_gpu *gpu, int32_t tp,
 		       int32_t rows)
 {
-	double own = rows * m->attn_row / gpu->attention.gbps, merge = 3.0 * rows * (double)m->output;
+	const double merge = rows * (double)(2 * m->query + m->kv + m->output);
 
 	if (gpu->slice.num || FAULT(APART_FREE))
 		return 0;
-	return 6 * GAP_US + gpu->products.base_us + 4 * gpu->light.base_us + gpu->attention.base_us +
-	       (own + merge / gpu->light.gbps) / tp * 1e-3;
+	return 5 * GAP_US + gpu->products.base_us + 4 * gpu->light.base_us +
+	       merge / gpu->light.gbps / tp * 1e-3;
 }
 
 double cairn_disagg_head_us(const struct cairn_disagg_model *m, const struct cairn_disagg_gpu *gpu,

@@ -4,10 +4,10 @@
  *
  * Times come from each operation's bytes and flops (op_cost.h) and the GPU's rates or measured points
  * (hardware.h). Kernels follow each other with gaps. A slice whose attention is elsewhere also sends,
- * receives, attends to the rows' own keys and merges, unless measured points replace its rates. Everything
- * is bf16. A group of `tp` GPUs runs ideal tensor parallelism: bytes and flops are divided evenly, fixed
- * costs stay, and nothing is exchanged. So the simulated whole engines and model workers are both a little
- * too fast. A time per layer is the mean over all layers.
+ * receives, and merges the result with attention to the rows' own keys, unless measured points replace its
+ * rates. Everything is bf16. A group of `tp` GPUs runs ideal tensor parallelism: bytes and flops are divided
+ * evenly, fixed costs stay, and nothing is exchanged. So the simulated whole engines and model workers are
+ * both a little too fast. A time per layer is the mean over all layers.
  *
  * b attention workers divide the KV heads; each takes the time of the largest share, ceil(heads / b) / heads.
  * If b exceeds the number of heads, pages are also striped over floor(b / heads) workers.

@@ -234,7 +234,7 @@ static inline const char *costs_are_closed_forms(void)
 	double light = 2 * (4 * n * h + h) + n * 4 + 4 * n * (h + kv) + 2 * (4 * n * h + h) + 6 * n * i;
 	double products = product_us(n, h, qkv) + product_us(n, h, h) + product_us(n, h, 2 * i) +
 			  product_us(n, i, h);
-	double apart = 1 + 4 + 2 + 6 * 0.8 + 10 * ((2 * 8192 + 8) + 3 * 8320) / 4000e3;
+	double apart = 1 + 4 + 5 * 0.8 + 10 * (2 * 8192 + 4096 + 8320) / 4000e3;
 	const char *why = NULL;
 
 	if (open_8b(&m))
