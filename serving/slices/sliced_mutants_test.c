@@ -252,11 +252,6 @@ static void own_rows_packed(struct cairn_attn_merge_args *a)
 	a->kv_stride = 0;
 }
 
-static void a_state_too_many(struct cairn_attn_merge_args *a)
-{
-	a->num_states++;
-}
-
 static void a_state_too_few(struct cairn_attn_merge_args *a)
 {
 	a->num_states--;
@@ -314,7 +309,6 @@ static const struct mutant mutants[] = {
 	DECODING("llama3_tiny", 1, merge, own_key_for_value),
 	DECODING("llama3_tiny", 1, merge, own_key_of_head_0),
 	DECODING("llama3_tiny", 1, merge, own_rows_packed),
-	DECODING("llama3_tiny", 1, merge, a_state_too_many),
 	DECODING("llama3_tiny", 2, merge, a_state_too_few),
 	DECODING("llama3_tiny", 1, result, previous_keys_dropped),
 	DECODING("llama3_tiny", 1, slices, queries_end_when_sent),
