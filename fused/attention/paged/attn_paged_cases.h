@@ -216,13 +216,6 @@ static const struct shape named[] = {
 		.flags = BENCH | CAUSAL | DEVICE },
 	{ N("append_h32_8_b8_qo512_kv8192_causal_bf16", 8, 512, 8192, 16, 32, 8, 128),
 		.flags = BENCH | CAUSAL | DEVICE },
-	/* the next turn of a conversation, and the end of a prompt: few rows over many cached keys */
-	{ N("append_h32_8_b1_qo128_kv16384_causal_bf16", 1, 128, 16384, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("append_h32_8_b1_qo16_kv8192_causal_bf16", 1, 16, 8192, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE },
-	{ N("mix_h32_8_qo16_b17_kv8192_causal_bf16", 17, 16, 8192, 16, 32, 8, 128),
-		.flags = BENCH | CAUSAL | DEVICE | DECODES },
 	/*
 	 * typical calls of a serving engine: a chunk of a prompt, alone and in one call with requests that
 	 * decode
@@ -434,6 +427,13 @@ static const struct shape windows[] = {
 		.flags = BENCH | DEVICE, .sms = 48 },
 	{ N("decode_h32_8_b64_kv4096_sms24_bf16", 64, 1, 4096, 16, 32, 8, 128),
 		.flags = BENCH | DEVICE, .sms = 24 },
+	/* the next turn of a conversation, and the end of a prompt: few rows over many cached keys */
+	{ N("append_h32_8_b1_qo128_kv16384_causal_bf16", 1, 128, 16384, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("append_h32_8_b1_qo16_kv8192_causal_bf16", 1, 16, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE },
+	{ N("mix_h32_8_qo16_b17_kv8192_causal_bf16", 17, 16, 8192, 16, 32, 8, 128),
+		.flags = BENCH | CAUSAL | DEVICE | DECODES },
 };
 
 #define NUM_WINDOWS	((int)ARRAY_SIZE(windows))
