@@ -212,6 +212,7 @@ int cairn_worker_create(struct cairn_worker **out, struct cairn_model *model,
 	w->vocab = model->config.vocab_size;
 	w->by_steps = !cairn_forward_supported(model);
 	w->have_graphs = !w->opt.no_graphs && w->impl->graph_begin &&
+			 !(w->impl->flags & CAIRN_IMPL_HOST_MEM) &&
 			 (!worker_is_remote(w) || cairn_share_by_stream(w->impl));
 	if (!w->by_steps)
 		w->opt.max_batch = cairn_worker_padded(w->opt.max_batch);
