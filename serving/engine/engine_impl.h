@@ -175,7 +175,7 @@ void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct c
 void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or its pull does */
 int engine_pull_take(struct cairn_engine *e);		/* imports what has come */
 void engine_pull_revoked(struct cairn_engine *e);	/* a plan is formed, and not carried out yet */
-void engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
+int engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
 void engine_pull_collected(struct cairn_engine *e);	/* its pass is collected */
 void engine_pull_wait(struct cairn_engine *e);		/* until something has come, at most 1 ms */
 void engine_pull_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats);

@@ -100,7 +100,8 @@ int engine_pull_wants(const struct cairn_engine *e, struct request *r, const str
 		return 0;
 	cached = cairn_scheduler_cached(e->scheduler, request->salt, request->prompt, request->num_prompt,
 					&r->pulled_first);
-	return len - cached >= e->pull->min_tokens && len - cached >= cached;
+	return len - cached >= e->pull->min_tokens && len - cached >= cached &&
+	       cairn_pull_has_place(e->pull->pull);
 }
 
 void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
@@ -139,7 +140,7 @@ void engine_pull_end(struct cairn_engine *e, struct request *r)
 	cairn_scheduler_unreserve(e->scheduler, r->handle);
 }
 
-/* The scheduler has given the pages of these to running sequences, in the plan that is carried out next. */
+/* Ends the pulls whose pages the plan that is carried out next gives to running sequences. */
 void engine_pull_revoked(struct cairn_engine *e)
 {
 	uint64_t id;
@@ -177,7 +178,7 @@ int engine_pull_take(struct cairn_engine *e)
 	return 0;
 }
 
-/* Lets the pages be written that no pass uses after this one. */
+/* Allows writing to the pages that no pass after this one uses. */
 static void allow(struct engine_pull *p, int64_t pass)
 {
 	int32_t kept = 0;
@@ -191,18 +192,28 @@ static void allow(struct engine_pull *p, int64_t pass)
 	p->num_held = kept;
 }
 
-/* The moves of a plan without rows are done when it has been carried out. */
-void engine_pull_carried(struct cairn_engine *e, int has_rows)
+/*
+ * Behind a pass, the stream still has the moves that follow its rows. The next pass comes after them; a plan
+ * without rows has no pass, so they are waited for.
+ */
+int engine_pull_carried(struct cairn_engine *e, int has_rows)
 {
 	struct engine_pull *p = e->pull;
+	int is_new = 0;
 
 	if (!p)
-		return;
+		return 0;
 	p->launched += has_rows;
-	for (int32_t i = 0; i < p->num_held; i++)
-		if (p->held[i].pass == NEXT_PASS)
-			p->held[i].pass = p->launched;
+	for (int32_t i = 0; i < p->num_held; i++) {
+		if (p->held[i].pass != NEXT_PASS)
+			continue;
+		p->held[i].pass = p->launched;
+		is_new = 1;
+	}
+	if (is_new && !has_rows)
+		CAIRN_TRY(CAIRN_TABLE(e->impl, stream_sync, cairn_worker_stream(e->worker)));
 	allow(p, p->collected);
+	return 0;
 }
 
 void engine_pull_collected(struct cairn_engine *e)

@@ -362,7 +362,7 @@ static int carry_out(struct cairn_engine *e, const struct cairn_step_plan *p, in
 	if (!ret && !e->opt.attention && !e->opt.stripes)
 		ret = cairn_tiers_after(e->tiers, p);
 	if (!ret)
-		engine_pull_carried(e, *launched);
+		ret = engine_pull_carried(e, *launched);
 	return ret;
 }
 

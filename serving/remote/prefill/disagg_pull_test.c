@@ -214,7 +214,7 @@ struct figures {
 	int prompts, pulls;
 };
 
-/* What the others' tokens take beside prompts of which nearly all is cached; as often as pulls end. */
+/* Measures the others' tokens beside prompts that are nearly all cached, which come as often as pulls end. */
 static double beside_cached_ms(struct cairn_test *t, struct setting *s, struct samples *samples,
 			       double every_ms)
 {

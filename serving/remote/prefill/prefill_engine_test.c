@@ -178,6 +178,18 @@ static void kill_stage(struct cairn_test *t)
 	}
 }
 
+static void await_workers(struct cairn_test *t, struct cairn_engine *e,
+			  const struct cairn_engine_options *opt, struct cairn_engine_stats *stats)
+{
+	for (int i = 0; i < 20000 && opt->prefill; i++) {
+		cairn_engine_stats(e, stats);
+		if (stats->pull.workers == cairn_lead_prefill(opt->prefill))
+			break;
+		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
+	}
+	EXPECT(t, !opt->prefill || stats->pull.workers == cairn_lead_prefill(opt->prefill));
+}
+
 static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		   const struct cairn_engine_options *opt, struct cairn_engine_stats *stats)
 {
@@ -188,13 +200,7 @@ static int run_all(struct cairn_test *t, struct crowd *c, struct cairn_model *m,
 		cairn_note(t, "%s", cairn_last_error());
 		return ret;
 	}
-	for (int i = 0; i < 20000 && opt->prefill; i++) {	/* until the workers are there */
-		cairn_engine_stats(e, stats);
-		if (stats->pull.workers == cairn_lead_prefill(opt->prefill))
-			break;
-		nanosleep(&(struct timespec){ 0, 1000000 }, NULL);
-	}
-	EXPECT(t, !opt->prefill || stats->pull.workers == cairn_lead_prefill(opt->prefill));
+	await_workers(t, e, opt, stats);
 	if (opt->prefill && helpers.kills)
 		kill_stage(t);
 	for (int step = 0; !ret && (busy || next < JOBS); step++) {
@@ -348,6 +354,73 @@ static void same_on_device(struct cairn_test *t)
 	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0, NULL);
 }
 
+/* Runs one request to its end. */
+static void run_one(struct cairn_test *t, struct cairn_engine *e, const struct cairn_request *r)
+{
+	int busy = 1, ret = cairn_engine_submit(e, r);
+
+	while (!ret && busy)
+		ret = cairn_engine_step(e, &busy);
+	if (!EXPECT(t, ret == 0 && cairn_engine_verify(e) == 0))
+		cairn_note(t, "%s", cairn_last_error());
+}
+
+/*
+ * A short prompt ends, and its pages are still being copied to host memory behind its pass. A longer one is
+ * pulled into them. The short one is then loaded from host memory, and must have its own keys.
+ */
+static void moves_come_first(struct cairn_test *t)
+{
+	static struct crowd c;
+	struct cairn_engine_options opt = {
+		.max_context = 160, .decode = CAIRN_DECODE_UNFUSED, .max_batch = 6, .page_size = 4,
+		.max_rows = 128, .num_pages = 34, .host_pages = 64, .prefill_min = 100,
+	};
+	const struct golden none = { 0 };
+	struct cairn_request shorter, longer;
+	struct cairn_engine_stats stats = { 0 };
+	struct cairn_engine *e = NULL;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct golden g;
+
+	if (open_any(t, "late", "embedded", CAIRN_KV_PLAIN, &impl, &g, &m))
+		return;
+	if (!open_helpers(t, m, g.dir, NULL))
+		goto out;
+	memset(&c, 0, sizeof(c));
+	make_prompts(t, &c);
+	opt.prefill = helpers.lead;
+	if (EXPECT(t, cairn_engine_create(&e, m, &opt) == 0)) {
+		await_workers(t, e, &opt, &stats);
+		for (int i = 0; i < 2; i++) {
+			shorter = request(&none, 90, 1, c.answers[i]);
+			shorter.id = 1 + (uint64_t)i;
+			shorter.prompt = c.prompts[0];
+			shorter.ignore_eos = shorter.keep = 1;
+			shorter.sampling.num_logprobs = 5;
+			run_one(t, e, &shorter);
+			if (i)
+				break;
+			longer = request(&none, PROMPT, 1, c.answers[2]);
+			longer.id = 9;
+			longer.prompt = c.prompts[1];
+			longer.ignore_eos = 1;
+			run_one(t, e, &longer);
+			cairn_engine_stats(e, &stats);
+			EXPECT(t, stats.pull.completed == 1 && stats.scheduler.evicted_pages > 0);
+		}
+		cairn_engine_stats(e, &stats);
+		EXPECT(t, stats.scheduler.moves[CAIRN_MOVE_IN] > 0);
+		EXPECT(t, c.answers[0]->ids[0] == c.answers[1]->ids[0] &&
+				  c.answers[0]->logprob[0] == c.answers[1]->logprob[0]);
+		cairn_engine_destroy(e);
+	}
+	close_helpers();
+out:
+	cairn_model_free(m);
+}
+
 /* Runs go from the worker's device memory to a ring in the server's, whose sums are the transport's. */
 static void same_between_devices(struct cairn_test *t)
 {
@@ -405,6 +478,7 @@ static void refused(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "same_answers", same_answers }, { "same_on_device", same_on_device },
+	{ "moves_come_first", moves_come_first },
 	{ "same_in_stages", same_in_stages }, { "same_between_devices", same_between_devices },
 	{ "same_on_cuda", same_on_cuda }, { "with_losses", with_losses }, { "refused", refused },
 };

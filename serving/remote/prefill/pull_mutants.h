@@ -37,6 +37,7 @@
 #define cairn_pull_destroy			mutant_pull_destroy
 #define cairn_pull_drop				mutant_pull_drop
 #define cairn_pull_ended			mutant_pull_ended
+#define cairn_pull_has_place			mutant_pull_has_place
 #define cairn_pull_stats			mutant_pull_stats
 #define cairn_pull_wait				mutant_pull_wait
 #define prefill_given_up			mutant_prefill_given_up

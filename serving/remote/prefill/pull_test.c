@@ -71,7 +71,9 @@ static void bounds(struct cairn_test *t)
 	if (!pull_open(t, &rig, "llama3_tiny", 1, 1, 0)) {
 		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
 		rig.first = 0;
+		EXPECT(t, cairn_pull_has_place(rig.pull));
 		EXPECT(t, pull_begin(&rig) == 1 && pull_begin(&rig) == 1 && pull_begin(&rig) == 0);
+		EXPECT(t, !cairn_pull_has_place(rig.pull));
 		for (int i = 0; i < 2; i++)
 			EXPECT(t, pull_end_of(&rig, &d) && !d.failed && pull_compare(&rig, &d) == 0);
 		EXPECT(t, pull_begin(&rig) == 1);
@@ -80,7 +82,7 @@ static void bounds(struct cairn_test *t)
 	}
 	pull_close(&rig);
 	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, 0))
-		EXPECT(t, pull_begin(&rig) == 0);	/* no worker */
+		EXPECT(t, !cairn_pull_has_place(rig.pull) && pull_begin(&rig) == 0);	/* no worker */
 	pull_close(&rig);
 }
 

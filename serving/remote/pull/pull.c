@@ -201,6 +201,17 @@ static struct pull_job *find_place(struct cairn_pull *p, struct pull_link **link
 	return best;
 }
 
+int cairn_pull_has_place(struct cairn_pull *p)
+{
+	struct pull_link *k;
+	int has;
+
+	pthread_mutex_lock(&p->lock);
+	has = find_place(p, &k) != NULL;
+	pthread_mutex_unlock(&p->lock);
+	return has;
+}
+
 /* Returns a copy of an array; NULL: there is no memory. */
 static int32_t *copy_of(const int32_t *from, int32_t num)
 {
@@ -276,7 +287,7 @@ void cairn_pull_drop(struct cairn_pull *p, uint64_t id)
 	pthread_mutex_unlock(&p->lock);
 	if (!is_sent)
 		return;
-	pthread_mutex_lock(&k->writes);		/* what is being written is written then */
+	pthread_mutex_lock(&k->writes);		/* waits for the end of a copy to its pages */
 	pthread_mutex_unlock(&k->writes);
 }
 

@@ -69,6 +69,8 @@ int cairn_pull_create(struct cairn_pull **out, struct cairn_lead *lead, const st
 		      const struct cairn_pull_options *options);
 void cairn_pull_destroy(struct cairn_pull *p);		/* NULL is legal */
 
+/* Returns whether begin() would find a worker that is free. */
+int cairn_pull_has_place(struct cairn_pull *p);
 /*
  * Begins a job under a number that no job in progress has. The keys and values of tokens [first, num_tokens),
  * whole pages and first < num_tokens, go to pages[0 .. (num_tokens - first) / page_size). ids and pages are

@@ -22,7 +22,7 @@ struct pull_job {
 	int32_t *ids, num_tokens;
 	int32_t first, end;		/* pages of the prompt */
 	int32_t *pages;			/* [end - first]: where they go */
-	int may_write;			/* to them */
+	int may_write;			/* pages may be written */
 	int is_dropped, drop_is_told, failed;
 	int64_t lease_ns, heard_ns;	/* when the lease ends; when its last run came */
 	struct cairn_run at;		/* the last run taken */
@@ -75,7 +75,7 @@ struct cairn_pull {
 	atomic_int stop;
 
 	pthread_mutex_t lock;		/* protects what follows, and parts of the links */
-	pthread_cond_t ended, begun;	/* begun: or allowed, or to stop */
+	pthread_cond_t ended, begun;	/* begun: also if allowed, and at the end */
 	struct cairn_pull_stats stats;
 
 	int32_t num_links;

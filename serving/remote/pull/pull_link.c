@@ -194,7 +194,7 @@ static int send_notices(struct pull_link *k)
 	return 0;
 }
 
-/* Returns an error if the worker has not sent anything of its oldest job, which it may, for too long. */
+/* Returns an error if the worker may send runs of its oldest job, but has sent nothing for too long. */
 static int check_quiet(struct pull_link *k)
 {
 	const int64_t now = cairn_clock_ns();
