@@ -131,7 +131,7 @@ void model_fill(struct model_engine *e, const struct model_request *r)
 		e->device[r->pages[i / ps]][i % ps] = keys_at(e, r, &r->answers[0], r->first + i);
 }
 
-/* A page of a reservation is nobody else's, but plan number `from` may still move what it held before. */
+/* Only its reservation uses a page, except that plans before `from` may still move what it held before. */
 static int check_page(struct model_engine *e, int32_t page)
 {
 	for (int i = 0; i < MODEL_REQUESTS; i++) {

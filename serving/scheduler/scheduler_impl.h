@@ -48,7 +48,7 @@ struct sched_request {
 	int is_forked;			/* has several answers; each computes the prompt's last row */
 };
 
-/* From whom a sequence may take pages that are not free; each includes those before it. */
+/* The pages that a sequence may take if none is free; each kind includes those before it. */
 enum sched_from { SCHED_CACHED, SCHED_RESERVED, SCHED_RUNNING };
 
 /* Where the keys of a waiting request may come from, besides the trees. */

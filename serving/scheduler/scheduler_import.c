@@ -121,7 +121,9 @@ static int take_pages(struct cairn_scheduler *s, struct reservation *v)
 		if (leaf == CAIRN_PREFIX_NONE)
 			break;
 		before = cairn_kv_pool_free_pages(s->device.pool);
-		CAIRN_TRY(cairn_prefix_tree_remove(s->device.tree, leaf));
+		ret = cairn_prefix_tree_remove(s->device.tree, leaf);
+		if (ret)
+			break;
 		s->stats.evicted_pages += cairn_kv_pool_free_pages(s->device.pool) - before;
 	}
 	if (ret)
@@ -131,6 +133,9 @@ static int take_pages(struct cairn_scheduler *s, struct reservation *v)
 
 static int reserve(struct cairn_scheduler *s, const struct sched_seq *q, struct reservation *v)
 {
+	int32_t before;			/* node of the cached tokens before the reserved ones */
+	int ret;
+
 	if (!s->device.tree || s->opt.repeat_chunk || v->first < 0 || v->first >= v->num_tokens ||
 	    v->num_tokens >= q->num_known || v->first % s->opt.page_size || v->num_tokens % s->opt.page_size)
 		return cairn_error(EINVAL, "scheduler: reserve: tokens %d to %d of %d", v->first,
@@ -140,7 +145,13 @@ static int reserve(struct cairn_scheduler *s, const struct sched_seq *q, struct 
 	    pages_of(s, v) > s->opt.reserved_pages - s->num_reserved_pages ||
 	    !sched_fits(s, q, v->first, 1))
 		return cairn_error(ENOSPC, "scheduler: no room to reserve %d pages", pages_of(s, v));
-	return take_pages(s, v);
+	cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, v->first, &before, NULL);
+	if (before != CAIRN_PREFIX_NONE)
+		cairn_prefix_tree_pin(s->device.tree, before);
+	ret = take_pages(s, v);
+	if (before != CAIRN_PREFIX_NONE)
+		cairn_prefix_tree_unpin(s->device.tree, before);
+	return ret;
 }
 
 int cairn_scheduler_reserve(struct cairn_scheduler *s, uint64_t request, int32_t first, int32_t num_tokens,
@@ -202,7 +213,7 @@ int cairn_scheduler_import(struct cairn_scheduler *s, uint64_t request)
 				  (unsigned long long)request);
 	else
 		ret = import(s, q, v);
-	/* a reservation taken back stays until it is told */
+	/* a revoked reservation is kept until cairn_scheduler_revoked() has reported it */
 	if (v && v->kv != NOWHERE)
 		cairn_scheduler_unreserve(s, request);
 	else

@@ -264,6 +264,38 @@ static void reservations_give_way(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
+/*
+ * Two ended prompts are cached, the older one is the beginning of a third, whose reservation needs more than
+ * the free pages: it takes those of the other.
+ */
+static void reservations_keep_their_beginning(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = sim_small();
+	struct cairn_scheduler_stats st;
+	const int32_t *pages;
+
+	o.grain = o.page_size;
+	o.max_reserved = 1;
+	o.reserved_pages = 12;
+	if (!sim_create(t, &sim, &o, 3))
+		return;
+	sim_prompt(t, &sim, 0, 17, 1);
+	sim_prompt(t, &sim, 1, 33, 1);
+	sim_prompt(t, &sim, 2, 37, 1);
+	memcpy(sim.requests[2].prompt, sim.requests[0].prompt, 16 * sizeof(int32_t));
+	for (int32_t i = 0; i < 2; i++) {
+		EXPECT(t, sim_submit(&sim, i) == 0);
+		sim_run(t, &sim, 50);
+	}
+	EXPECT(t, submit_pulled(2) == 0 && cairn_scheduler_reserve(sim.s, 2, 16, 36, &pages) == 0);
+	EXPECT(t, cairn_scheduler_import(sim.s, 2) == 20);
+	cairn_scheduler_stats(sim.s, &st);
+	EXPECT(t, st.evicted_pages > 0);
+	sim_run(t, &sim, 50);
+	EXPECT(t, sim.num_ended == 3);
+	sim_destroy(t, &sim);
+}
+
 /* Drives two beams: forks, replaces the last token, discards one. The beams share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
@@ -304,7 +336,7 @@ static void beams_are_forked(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	UNIT(the_younger_gives_way), UNIT(the_youngest_is_first), UNIT(answers_tell),
 	UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(deadlines_are_kept),
-	UNIT(reservations_give_way), UNIT(beams_are_forked),
+	UNIT(reservations_give_way), UNIT(reservations_keep_their_beginning), UNIT(beams_are_forked),
 };
 
 const struct cairn_family cairn_scheduler_memory_family = {
