@@ -116,7 +116,7 @@ struct graph {
 	int side;			/* with queued remote attention: see attn_remote.h */
 	struct kind kind;
 	int64_t used;			/* number of the last pass of this shape; 0: a free entry */
-	void *exec;			/* NULL until the second pass of this shape */
+	void *exec;			/* NULL until it is captured */
 	void *draw;			/* the same for the draw of a masked or queued pass */
 	struct cairn_batch pass;	/* the first pass of this shape: sizes, and addresses on the device */
 };

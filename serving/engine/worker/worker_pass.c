@@ -19,14 +19,13 @@
  * draws) occurs for the second time, or before that when the worker has nothing to do. The first time warms
  * up the operations, which may load code. Passes with rows of prompts have graphs up to MIXED_ROWS rows;
  * longer ones hide the host's time for a launch. The bound on kv_len is a power of two, so that a shape stays
- * valid for long. An operation list of more than 8 rows is
- * padded to a multiple of 8 up to 64, 16 up to 256, 32 up to 512 and 64 beyond: 35 sizes up to 512. The
- * padding wastes at most an eighth of the computation and less of the time, since up to some 100 rows a step
- * spends most of its time reading weights. Padding rows come after qo_indptr[batch] and belong to sequences
- * without rows or keys: they append nothing, attention skips them, all other operations work row by row, and
- * their draws are not read. With bounds from 256 on and both kinds of draw there are some hundreds of shapes;
- * the 256 most recently used are kept. Passes without a graph have the same bounds and padding, so that both
- * ways launch the same kernels and give the same bits.
+ * valid for long. An operation list of more than 8 rows is padded to a multiple of 8 up to 64, 16 up to 256,
+ * 32 up to 512 and 64 beyond: 35 sizes up to 512. The padding wastes at most an eighth of the computation and
+ * less of the time, since up to some 100 rows a step spends most of its time reading weights. Padding rows
+ * come after qo_indptr[batch] and belong to sequences without rows or keys: they append nothing, attention
+ * skips them, all other operations work row by row, and their draws are not read. With bounds from 256 on and
+ * both kinds of draw there are some hundreds of shapes; the 256 most recently used are kept. Passes without a
+ * graph have the same bounds and padding, so that both ways launch the same kernels and give the same bits.
  *
  * Chained parts: a part with drafted rows sees keys of other parts of the pass. The operation list appends
  * all keys of a layer before it attends, so such a pass needs nothing else; decode_step, whose requests may
@@ -47,9 +46,10 @@
  * PROMPT_PAST times as many keys before them.
  */
 #define PROMPT_ROWS		128
-#define MIXED_ROWS		256
 #define PROMPT_FEW_ROWS		16
 #define PROMPT_PAST		8
+
+#define MIXED_ROWS		256	/* most rows of a graph's pass with rows of prompts */
 
 struct cairn_sample_args worker_sample_args(const struct cairn_worker *w, int32_t rows)
 {
@@ -190,7 +190,7 @@ static int enqueue(struct cairn_worker *w)
 		return worker_treat_after(w, w->batch.num_logits);
 	if (done)
 		return w->kind.masked ? 0 : enqueue_draw(w);
-	/* The call may refuse the shape. It is not captured: that happens in a shape's second pass. */
+	/* The call may refuse the shape, but not while it is captured: it has run once then. */
 	if (w->fused) {
 		w->fused = 0;
 		CAIRN_TRY(reserve(w, &moved));
@@ -297,7 +297,9 @@ int cairn_worker_idle(struct cairn_worker *w)
 						&moved));
 	if (moved)
 		worker_drop_graphs(w);
-	if (moved || w->fused != g->fused)
+	else if (w->fused != g->fused)	/* decode_step has refused the shape since */
+		memset(g, 0, sizeof(*g));
+	if (moved || !g->used)
 		return 0;
 	CAIRN_TRY(capture(w, enqueue, &g->exec));
 	return g->exec && w->kind.masked ? capture(w, enqueue_draw, &g->draw) : 0;
@@ -370,7 +372,7 @@ static void pad_batch(struct arrays *a, struct cairn_batch *b, int32_t batch)
 	}
 }
 
-/* Makes row n one of no sequence. */
+/* Makes row n a padding row, which belongs to no sequence. */
 static void pad_row(struct arrays *a, int32_t n)
 {
 	a->positions[n] = 0;
