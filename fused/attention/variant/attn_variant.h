@@ -47,8 +47,10 @@
  *   qo_indptr, kv_indptr                                        in, as in attn_dense.h
  *   workspace                [workspace_bytes]                  256-byte aligned; with few rows and many
  *                                                               keys, holds results of slices of the keys,
- *                                                               in fp32; with key(), besides as large as K,
- *                                                               unless keys are many and rows at most 64
+ *                                                               in fp32; with key(), also a copy of K, but
+ *                                                               not if there are slices and max_qo_len, times
+ *                                                               the query heads of a KV head rounded up to a
+ *                                                               power of two, is at most 64
  *
  * Supported:   dtype f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads.
  *              batch 0 and nnz_qo 0 are legal and do nothing.

@@ -19,7 +19,7 @@ struct attn_variant_call : attn_call {
 	const float *t[4];
 	int32_t group;			/* query heads of a KV head */
 	int32_t interleaved;
-	/* with a hook key(): K, and the workspace's states of pieces and rotated keys */
+	/* if key() rotates into the workspace: K, and its states of pieces and rotated keys; else 0 */
 	const void *k;
 	void *turned;			/* [KV head][nnz_kv][dim] */
 	uint32_t *states;		/* [KV head][pieces] */
