@@ -8,6 +8,7 @@
 
 #include <math.h>
 
+#include "fused/block/block_cpu.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/wide.h"
@@ -62,17 +63,6 @@ static CAIRN_WIDE void add(float *sum, const float *x, float weight, int dim)
 		sum[c] += weight * x[c];
 }
 
-/* Returns the sum of the products of two rows. */
-static CAIRN_WIDE float dot(const float *x, const float *y, int dim)
-{
-	float sum = 0;
-
-	#pragma omp simd reduction(+:sum)
-	for (int c = 0; c < dim; c++)
-		sum += x[c] * y[c];
-	return sum;
-}
-
 /* Returns the element of k and v at which the own key of a row and head begins. */
 static int64_t own_at(const struct cairn_attn_merge_args *a, int64_t row, int64_t head)
 {
@@ -80,7 +70,7 @@ static int64_t own_at(const struct cairn_attn_merge_args *a, int64_t row, int64_
 }
 
 /* Returns the lse of the own key, or -INFINITY without q. */
-static float own_lse(const struct cairn_attn_merge_args *a, int64_t row, int64_t head)
+static CAIRN_WIDE float own_lse(const struct cairn_attn_merge_args *a, int64_t row, int64_t head)
 {
 	float q[MAX_DIM], k[MAX_DIM], x;
 
@@ -88,7 +78,7 @@ static float own_lse(const struct cairn_attn_merge_args *a, int64_t row, int64_t
 		return -INFINITY;
 	cairn_load_row(q, a->q, a->dtype, row * a->q_stride + head * a->head_dim, a->head_dim);
 	cairn_load_row(k, a->k, a->dtype, own_at(a, row, head), a->head_dim);
-	x = dot(q, k, a->head_dim) * a->sm_scale;
+	x = block_dot(q, k, a->head_dim) * a->sm_scale;
 	return a->softcap > 0 ? a->softcap * tanhf(x / a->softcap) : x;
 }
 
