@@ -139,7 +139,7 @@ struct cairn_engine_options {
 	 */
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
-	int32_t pulled_pages;		/* such prompts take at most; 0: those of two of max_context */
+	int32_t pulled_pages;		/* most pages of them all; 0: enough for two of max_context */
 	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
 	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */

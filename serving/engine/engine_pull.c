@@ -16,7 +16,6 @@
  * the pages may be written only when the pass of the next plan is collected.
  */
 #include <stdlib.h>
-#include <string.h>
 
 #include "serving/engine/engine_impl.h"
 #include "serving/remote/pull/run.h"
