@@ -351,7 +351,7 @@ static void same_answers(struct cairn_test *t)
 /* The worker copies layers from its device's memory; the pages that come go to the device's memory here. */
 static void same_on_device(struct cairn_test *t)
 {
-	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 100, 0, NULL);
+	same_model(t, "late", "embedded", CAIRN_KV_PLAIN, 200, 0, NULL);
 }
 
 /* Runs one request to its end. */
