@@ -4,12 +4,12 @@
  *
  *   submit --> a worker is free, enough of the prompt is not cached, and there are pages for it: they are
  *              reserved, and the request waits in the queue
- *              the worker computes whole pages of the prompt, which come to the reserved pages (pull.h)
+ *              the worker computes the prompt without its last token, to the reserved pages (pull.h)
  *   step   --> all have come: the reserved pages enter the device's prefix tree
  *              the job has failed, or running sequences need the pages: they are free again
  *          --> the request is admitted like any other, and computes what the tree does not have
  *
- * So the last tokens of the prompt, and the first of the answer, are always computed here; a request whose
+ * So the last token of the prompt is always computed here, and gives the first of the answer. A request whose
  * pull fails differs from one that was never pulled in its waiting time alone.
  *
  * Passes in flight, and moves that the next plan carries out, may still use a page when it is reserved. So
@@ -80,19 +80,13 @@ void engine_pull_destroy(struct cairn_engine *e)
 	e->pull = NULL;
 }
 
-/* Returns how many tokens of a prompt a worker could compute: the last one is always computed here. */
-static int32_t tokens_of(const struct cairn_engine *e, const struct cairn_request *request)
-{
-	return (request->num_prompt - 1) / e->opt.page_size * e->opt.page_size;
-}
-
 /*
  * A worker computes a prompt from its beginning, cached tokens included. That pays only if at most half of
  * the prompt is cached. Workers have no adapters.
  */
 int engine_pull_wants(const struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
-	const int32_t len = tokens_of(e, request);
+	const int32_t len = request->num_prompt - 1;
 	int32_t cached;
 
 	if (!e->pull || r->scored_prompt || r->req.adapter || len < e->pull->min_tokens)
@@ -106,7 +100,7 @@ int engine_pull_wants(const struct cairn_engine *e, struct request *r, const str
 void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *request)
 {
 	struct engine_pull *p = e->pull;
-	const int32_t len = tokens_of(e, request), *pages;
+	const int32_t len = request->num_prompt - 1, *pages;
 
 	if (cairn_scheduler_reserve(e->scheduler, r->handle, r->pulled_first, len, &pages))
 		return;

@@ -76,6 +76,9 @@ enum cairn_kv_fault {
 	FAULT_IMPORT_SHIFTED,		/* the first reserved page becomes the first one that is missing */
 	FAULT_IMPORT_UNAWAITED,		/* a request is admitted before its import */
 	FAULT_IMPORT_OVERTAKEN,		/* a request that waits for an import counts as overtaken */
+	FAULT_TAIL_GAP,			/* a tail is used although tokens before it are missing */
+	FAULT_TAIL_FULL,		/* a tail counts as a full page */
+	FAULT_TAIL_LEAK,		/* the tail of a cancelled request is never freed */
 	FAULT_REVOKED_UNTOLD,		/* a reservation is taken back, and nobody is told */
 	NUM_FAULTS
 };

@@ -62,6 +62,8 @@ void *cairn_kv_realloc(void *p, size_t bytes);
 #define cairn_scheduler_reserve			mutant_scheduler_reserve
 #define cairn_scheduler_revoked			mutant_scheduler_revoked
 #define cairn_scheduler_unreserve		mutant_scheduler_unreserve
+#define sched_add_tail				mutant_sched_add_tail
+#define sched_drop_tail				mutant_sched_drop_tail
 #define sched_revoke				mutant_sched_revoke
 #define cairn_scheduler_hold			mutant_scheduler_hold
 #define cairn_scheduler_plan			mutant_scheduler_plan

@@ -14,9 +14,9 @@
 #include "serving/kv/kv_fault.h"
 #include "serving/kv/kv_model.h"
 
-enum { LIST = 400, MOST_LISTS = 4000, MOST_OPS = 15 };
+enum { LIST = 400, MOST_LISTS = 4000, MOST_OPS = 15, MANY_OPS = 60 };
 
-static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
+static void notice(struct cairn_test *t, int fault, const struct kv_model *m, int most_ops)
 {
 	static struct kv_op ops[LIST], least[LIST];
 	static char text[4096];
@@ -26,7 +26,7 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 
 	cairn_kv_fault = fault;
 	/* Keep the shortest of a few failing lists, because some lists shrink badly. */
-	for (int tries = 0; lists < MOST_LISTS && tries < 6 && n > MOST_OPS / 2; lists++) {
+	for (int tries = 0; lists < MOST_LISTS && tries < 6 && n > most_ops / 2; lists++) {
 		int at, len;
 
 		kv_model_draw(m, ops, LIST, &seed);
@@ -41,7 +41,7 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 		}
 		found = 1;
 	}
-	if (EXPECT(t, found && n <= MOST_OPS)) {
+	if (EXPECT(t, found && n <= most_ops)) {
 		cairn_kv_fault = fault;
 		kv_model_print(m, least, n, text, sizeof(text));
 		cairn_note(t, "detected in list %d, shrunk to %d operations:\n%s", lists, n, text);
@@ -54,7 +54,7 @@ static void notice(struct cairn_test *t, int fault, const struct kv_model *m)
 }
 
 #define MUTANT(name, fault, model) \
-	static void name(struct cairn_test *t) { notice(t, FAULT_##fault, &mutant_model_##model); }
+	static void name(struct cairn_test *t) { notice(t, FAULT_##fault, &mutant_model_##model, MOST_OPS); }
 
 MUTANT(pool_reference_leaked, REF_LEAK, pool)
 MUTANT(pool_fork_uncounted, FORK_UNCOUNTED, pool)
@@ -114,11 +114,19 @@ MUTANT(scheduler_import_gap, IMPORT_GAP, scheduler)
 MUTANT(scheduler_import_shifted, IMPORT_SHIFTED, scheduler)
 MUTANT(scheduler_import_unawaited, IMPORT_UNAWAITED, scheduler)
 MUTANT(scheduler_import_overtaken, IMPORT_OVERTAKEN, scheduler)
+MUTANT(scheduler_tail_leak, TAIL_LEAK, scheduler)
+MUTANT(scheduler_tail_full, TAIL_FULL, scheduler)
 MUTANT(scheduler_revoked_untold, REVOKED_UNTOLD, scheduler)
 /* faults in pool and tree that the scheduler's model detects */
 MUTANT(scheduler_copy_missed, COPY_MISSED, scheduler)
 MUTANT(scheduler_salt_ignored, SALT_IGNORED, scheduler)
 MUTANT(scheduler_first_token_only, FIRST_TOKEN_ONLY, scheduler)
+
+/* A request must wait while others take all that the tree has of its prompt: no short list does that. */
+static void scheduler_tail_gap(struct cairn_test *t)
+{
+	notice(t, FAULT_TAIL_GAP, &mutant_model_scheduler, MANY_OPS);
+}
 
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
@@ -145,7 +153,8 @@ static const struct cairn_unit units[] = {
 	UNIT(scheduler_lane_resumed_anywhere), UNIT(scheduler_lane_left_unasked),
 	UNIT(scheduler_lane_busy),
 	UNIT(scheduler_import_gap), UNIT(scheduler_import_shifted), UNIT(scheduler_import_unawaited),
-	UNIT(scheduler_import_overtaken), UNIT(scheduler_revoked_untold),
+	UNIT(scheduler_import_overtaken), UNIT(scheduler_tail_gap), UNIT(scheduler_tail_leak),
+	UNIT(scheduler_tail_full), UNIT(scheduler_revoked_untold),
 };
 
 const struct cairn_family cairn_kv_mutants_family = {

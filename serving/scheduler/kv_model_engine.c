@@ -128,7 +128,8 @@ void model_fill(struct model_engine *e, const struct model_request *r)
 	const int32_t ps = e->opt.page_size;
 
 	for (int32_t i = 0; i < r->reserved * ps; i++)
-		e->device[r->pages[i / ps]][i % ps] = keys_at(e, r, &r->answers[0], r->first + i);
+		e->device[r->pages[i / ps]][i % ps] = r->first + i < r->end ?
+			keys_at(e, r, &r->answers[0], r->first + i) : ~0ull;
 }
 
 /* Only its reservation uses a page, except that plans before `from` may still move what it held before. */

@@ -44,8 +44,11 @@ struct model_request {
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
 	int pulled, was_pulled;		/* waits for an import; was submitted to wait for one */
-	/* Its reservation: pages[0 .. reserved) may be written once plan number `from` is carried out. */
-	int32_t first, reserved, pages[MODEL_LEN];
+	/*
+	 * Its reservation, of tokens [first, end): pages[0 .. reserved) may be written once plan number
+	 * `from` is carried out.
+	 */
+	int32_t first, end, reserved, pages[MODEL_LEN];
 	uint64_t from;
 	int32_t lane;			/* of its last rows */
 	int movable;
@@ -89,7 +92,7 @@ struct model_engine {
 int model_wrong(struct model_engine *e, const char *what, int64_t got, int64_t want);
 struct model_request *model_find(struct model_engine *e, uint64_t id);
 int model_stops(const struct model_request *r, int32_t index, int32_t place);
-/* Fills the reserved pages of a request with the digests that their positions must have. */
+/* Fills a request's reserved pages with the digests of its tokens, and the rest with a wrong one. */
 void model_fill(struct model_engine *e, const struct model_request *r);
 /* The scheduler's function `draft`; ctx: the engine. Fails if it is not given the answer's tokens. */
 int model_draft(void *ctx, struct cairn_sched_draft *drafts, int32_t num);

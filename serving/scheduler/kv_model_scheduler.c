@@ -134,11 +134,11 @@ static int fetched(struct model_engine *e)
 	return 0;
 }
 
-/* Reserves pages for whole pages of a waiting prompt, from what was cached at some time on. */
-static int reserve(struct model_engine *e, struct model_request *r, int32_t first, int32_t num)
+/* Reserves pages for tokens [first, end) of a waiting prompt. */
+static int reserve(struct model_engine *e, struct model_request *r, int32_t first, int32_t end)
 {
 	const int32_t ps = e->opt.page_size, *pages;
-	int ret = cairn_scheduler_reserve(e->s, r->id, first * ps, (first + num) * ps, &pages);
+	int ret = cairn_scheduler_reserve(e->s, r->id, first, end, &pages);
 
 	if (ret == -EINVAL && (!e->opt.grain || e->opt.repeat_chunk))
 		ret = -ENOSPC;
@@ -147,10 +147,11 @@ static int reserve(struct model_engine *e, struct model_request *r, int32_t firs
 	r->pulled = !ret;
 	if (ret)
 		return 0;
-	r->first = first * ps;
-	for (int32_t k = 0; k < num; k++)
+	r->first = first;
+	r->end = end;
+	r->reserved = (end - first + ps - 1) / ps;
+	for (int32_t k = 0; k < r->reserved; k++)
 		r->pages[k] = pages[k];
-	r->reserved = num;
 	r->from = e->plans + 1;
 	return 0;
 }
@@ -158,9 +159,9 @@ static int reserve(struct model_engine *e, struct model_request *r, int32_t firs
 /* Reserves pages for a waiting prompt, if it has none, and fills and imports them as soon as it may. */
 static int import(struct model_engine *e, struct model_request *r, uint32_t from, uint32_t num)
 {
-	const int32_t ps = e->opt.page_size, most = (r->num_prompt - 1) / ps;
-	const int32_t first = most ? (int32_t)(from % (uint32_t)most) : 0;
-	const int32_t len = most ? 1 + (int32_t)(num % (uint32_t)(most - first)) : 0;
+	const int32_t ps = e->opt.page_size, most = r->num_prompt - 1;
+	const int32_t first = most ? (int32_t)(from % (uint32_t)((most + ps - 1) / ps)) * ps : 0;
+	const int32_t end = most ? first + 1 + (int32_t)(num % (uint32_t)(most - first)) : 0;
 	struct cairn_cache_salt salt = { 0, r->salt };
 	int32_t rows, here, cached = cairn_scheduler_cached(e->s, salt, r->prompt, r->num_prompt, &here);
 	const uint64_t id = r->id;
@@ -170,7 +171,7 @@ static int import(struct model_engine *e, struct model_request *r, uint32_t from
 		return 0;
 	if (cached % ps || cached >= r->num_prompt || here % ps || here > cached)
 		return model_wrong(e, "cached", cached, r->num_prompt);
-	if (!r->reserved && (reserve(e, r, first, len) || ((from >> 8) % 2 && step(e, &rows))))
+	if (!r->reserved && (reserve(e, r, first, end) || ((from >> 8) % 2 && step(e, &rows))))
 		return -1;
 	/* it may be gone; and plans before the reservation may still use the pages */
 	if (!r->there || r->id != id || !r->reserved || e->plans < r->from)

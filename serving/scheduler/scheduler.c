@@ -297,6 +297,8 @@ int sched_finish(struct cairn_scheduler *s, struct sched_seq *q, int what, int32
 	if (!ret && !q->is_bad)
 		ret = sched_keep_all(s, q);
 	sched_drop_shadow(s, q);
+	if (!FAULT(TAIL_LEAK))
+		sched_drop_tail(s, q);
 	bad = q->is_bad ? q->node : CAIRN_PREFIX_NONE;
 	if (!FAULT(CANCEL_LEAK) || what != CAIRN_SCHED_CANCELLED)
 		sched_unpin(s, q);
@@ -363,6 +365,7 @@ static struct sched_seq *make_seq(struct sched_request *r)
 	q->index = r->next_index++;
 	q->kv = q->shadow = NOWHERE;
 	q->node = q->host_node = CAIRN_PREFIX_NONE;
+	q->tail = NOWHERE;
 	for (int i = 0; i < SCHED_PLANS; i++)
 		q->draw[i] = -1;
 	q->proposal = -1;

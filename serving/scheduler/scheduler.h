@@ -321,15 +321,17 @@ int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cac
 /*
  * Imports: the keys and values of a request that was submitted as `pulled` are computed elsewhere.
  *
- * _reserve takes pages for tokens [first, num_tokens) of its prompt, both in whole pages, and returns them in
- * *pages, valid until the next call of the scheduler. It takes free pages and those of the tree, if the
- * request could be admitted beside all that runs. Plans formed before may still use the pages: the engine
- * must not write them until the next plan has been carried out.
+ * _reserve takes pages for tokens [first, num_tokens) of its prompt, without its last token and `first` in
+ * whole pages, and returns them in *pages, valid until the next call of the scheduler. It takes free pages
+ * and those of the tree, if the request could be admitted beside all that runs. Plans formed before may still
+ * use the pages: the engine must not write them until the next plan has been carried out.
  *
  * _import puts the pages, which now hold these keys and values, into the device's prefix tree, and returns
  * how many tokens the tree did not have. Like every prefix there, they may be evicted before the request is
- * admitted. _unreserve frees the pages instead; it does nothing if there are none, and the request may have
- * ended. After either, whatever it returns, the reservation has ended, and the request waits no longer.
+ * admitted. A last page that is not full is kept for the request alone, until it is admitted or a running
+ * sequence finds no other page. _unreserve frees the pages instead; it does nothing if there are none, and
+ * the request may have ended. After either, whatever it returns, the reservation has ended, and the request
+ * waits no longer.
  *
  * A running sequence that finds no other page takes back the youngest reservation, and its request waits no
  * longer. After each plan, and before carrying it out, call _revoked until it returns 0: it returns 1 for

@@ -25,6 +25,7 @@
  *   6. The pins of the trees are those of the sequences. Pools and trees keep their own invariants.
  *   7. The handles in the device's pool are those of the running sequences and of the reservations, whose
  *      pages number num_reserved_pages <= reserved_pages.
+ *   8. num_tails sequences have a tail; they wait, and nobody else has the page.
  */
 #ifndef CAIRN_SCHEDULER_IMPL_H
 #define CAIRN_SCHEDULER_IMPL_H
@@ -73,7 +74,8 @@ struct sched_seq {
 	int32_t proposal;		/* its entry of proposals[] while a plan is formed; -1: none */
 	int32_t kv, shadow;		/* handles in the device's and the host's pool; NOWHERE: none */
 	int32_t adopted;		/* number of leading pages found in the tree, which are shared */
-	int32_t imported;		/* tokens that an import has put into the tree for it */
+	int32_t imported;		/* tokens that an import has brought for it */
+	int32_t tail, tail_end;		/* scheduler_import.c: a page, or NOWHERE; the tokens up to its end */
 	int32_t node, host_node;	/* pinned nodes; CAIRN_PREFIX_NONE: none */
 	int32_t passed;			/* how often later requests have overtaken it */
 	int32_t peeked;			/* length of its prefix in the tree, at version peeked_version */
@@ -88,7 +90,7 @@ struct sched_seq {
 struct reservation {
 	uint64_t request;
 	int32_t kv;			/* handle in the device's pool; NOWHERE: taken back, not told yet */
-	int32_t first, num_tokens;	/* tokens of the prompt, whole pages */
+	int32_t first, num_tokens;	/* tokens of the prompt; first: whole pages */
 };
 
 struct tier {
@@ -137,6 +139,7 @@ struct cairn_scheduler {
 	struct move_list before, after;	/* moves of the next plan */
 	struct reservation *reservations;	/* [max_reserved], oldest first */
 	int32_t num_reservations, num_reserved_pages;	/* pages: of those that have a handle */
+	int32_t num_tails;
 	struct cairn_sched_draft *proposals;	/* [max_seqs] */
 	int32_t *drafts, *parents;	/* [max_seqs * max_drafts] */
 	int32_t *drawn_rows;		/* scratch: [max_drafts] */
@@ -189,8 +192,12 @@ int sched_fits(struct cairn_scheduler *s, const struct sched_seq *q, int32_t fou
 void sched_expect(struct cairn_scheduler *s, const struct sched_seq *q);
 
 /* scheduler_import.c */
-/* Takes back the youngest reservation. Returns 0 if there is none. */
+/* Takes back the youngest tail, or else the youngest reservation. Returns 0 if there is neither. */
 int sched_revoke(struct cairn_scheduler *s);
+/* Returns how many of q's tokens are there if its tail follows the first `found`, which are in pages. */
+int64_t sched_add_tail(const struct cairn_scheduler *s, const struct sched_seq *q, int64_t found,
+		       int32_t *pages);
+void sched_drop_tail(struct cairn_scheduler *s, struct sched_seq *q);	/* does nothing if it has none */
 
 /* scheduler_lanes.c */
 /* Counts the tokens of each lane's requests, to which sched_enter_lane() adds. */

@@ -4,6 +4,9 @@
  *
  * The request waits in the queue while they are written to pages that are reserved for them. No other
  * sequence has these pages, and no plan moves anything: the tree takes them as they are.
+ *
+ * Tail: the tree takes whole pages. The last page, if it is not full, is held for the request until it is
+ * admitted, and then becomes its own, so that nothing but the prompt's last row need be computed.
  */
 #include <string.h>
 
@@ -40,7 +43,7 @@ static struct reservation *find(struct cairn_scheduler *s, uint64_t request)
 
 static int32_t pages_of(const struct cairn_scheduler *s, const struct reservation *v)
 {
-	return (v->num_tokens - v->first) / s->opt.page_size;
+	return (v->num_tokens - v->first + s->opt.page_size - 1) / s->opt.page_size;
 }
 
 /* The request, if it is still there, waits no longer. */
@@ -68,8 +71,42 @@ static void forget(struct cairn_scheduler *s, struct reservation *v)
 	memmove(v, v + 1, behind * sizeof(*v));
 }
 
+void sched_drop_tail(struct cairn_scheduler *s, struct sched_seq *q)
+{
+	if (q->tail == NOWHERE)
+		return;
+	cairn_kv_pool_release(s->device.pool, q->tail);
+	q->tail = NOWHERE;
+	s->num_tails--;
+}
+
+int64_t sched_add_tail(const struct cairn_scheduler *s, const struct sched_seq *q, int64_t found,
+		       int32_t *pages)
+{
+	const int64_t before = whole(s, q->tail_end);
+
+	if (q->tail == NOWHERE || found >= q->tail_end || (found < before && !FAULT(TAIL_GAP)))
+		return found;
+	pages[before / s->opt.page_size] = q->tail;
+	return q->tail_end;
+}
+
+/* A tail saves less than a page of rows, so it goes before any reservation. */
+static int revoke_tail(struct cairn_scheduler *s)
+{
+	struct sched_seq *q = s->num_tails ? s->queue_end : NULL;
+
+	while (q && q->tail == NOWHERE)
+		q = q->prev;
+	if (q)
+		sched_drop_tail(s, q);
+	return q != NULL;
+}
+
 int sched_revoke(struct cairn_scheduler *s)
 {
+	if (revoke_tail(s))
+		return 1;
 	for (int32_t i = s->num_reservations - 1; i >= 0; i--) {
 		struct reservation *v = &s->reservations[i];
 
@@ -137,7 +174,7 @@ static int reserve(struct cairn_scheduler *s, const struct sched_seq *q, struct 
 	int ret;
 
 	if (!s->device.tree || s->opt.repeat_chunk || v->first < 0 || v->first >= v->num_tokens ||
-	    v->num_tokens >= q->num_known || v->first % s->opt.page_size || v->num_tokens % s->opt.page_size)
+	    v->num_tokens >= q->num_known || v->first % s->opt.page_size)
 		return cairn_error(EINVAL, "scheduler: reserve: tokens %d to %d of %d", v->first,
 				   v->num_tokens, q->num_known);
 	sched_forecast(s);
@@ -181,8 +218,9 @@ int cairn_scheduler_reserve(struct cairn_scheduler *s, uint64_t request, int32_t
 static int import(struct cairn_scheduler *s, struct sched_seq *q, const struct reservation *v)
 {
 	const int32_t ps = s->opt.page_size, *pages;
+	const int64_t end = whole(s, v->num_tokens);
 	int32_t node, n;
-	int64_t found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, v->num_tokens, &node,
+	int64_t found = cairn_prefix_tree_match(s->device.tree, q->req->salt, q->tokens, end, &node,
 						s->path_pages);
 
 	found = whole(s, found);
@@ -190,15 +228,21 @@ static int import(struct cairn_scheduler *s, struct sched_seq *q, const struct r
 		return cairn_error(ENOENT, "request %llu: its first %d tokens are not cached any more",
 				   (unsigned long long)q->req->id, v->first);
 	pages = cairn_kv_pool_pages(s->device.pool, v->kv, &n);
-	for (int64_t k = found / ps; k < v->num_tokens / ps; k++)
+	for (int64_t k = found / ps; k < end / ps; k++)
 		s->path_pages[k] = pages[k - (FAULT(IMPORT_SHIFTED) ? found : v->first) / ps];
-	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, v->num_tokens,
-					   s->path_pages, &node));
+	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, end, s->path_pages,
+					   &node));
+	if (v->num_tokens > end) {
+		CAIRN_TRY(cairn_kv_pool_hold(s->device.pool, pages[n - 1]));
+		q->tail = pages[n - 1];
+		q->tail_end = FAULT(TAIL_FULL) ? (int32_t)end + ps - 1 : v->num_tokens;
+		s->num_tails++;
+	}
 	if (v->num_tokens <= found)
 		return 0;
 	q->imported += v->num_tokens - (int32_t)found;
 	s->stats.imported_tokens += v->num_tokens - found;
-	s->stats.moves[CAIRN_MOVE_PULL] += (v->num_tokens - found) / ps;
+	s->stats.moves[CAIRN_MOVE_PULL] += (v->num_tokens - found + ps - 1) / ps;
 	return v->num_tokens - (int32_t)found;
 }
 

@@ -296,6 +296,69 @@ static void reservations_keep_their_beginning(struct cairn_test *t)
 	sim_destroy(t, &sim);
 }
 
+/*
+ * The last page of an imported prompt has 2 tokens of 4: only the prompt's last row is computed, and no page
+ * is copied. A request that is cancelled before leaves nothing but the whole pages, which the tree has.
+ */
+static void only_the_last_row_is_left(struct cairn_test *t)
+{
+	struct cairn_scheduler_options o = sim_small();
+	const struct cairn_step_plan *p;
+	const int32_t *pages;
+
+	o.grain = o.page_size;
+	o.max_reserved = 1;
+	o.reserved_pages = 12;
+	if (!sim_create(t, &sim, &o, 2))
+		return;
+	sim_prompt(t, &sim, 0, 39, 5);
+	sim_prompt(t, &sim, 1, 15, 1);
+	EXPECT(t, submit_pulled(0) == 0 && cairn_scheduler_reserve(sim.s, 0, 0, 38, &pages) == 0);
+	EXPECT(t, cairn_scheduler_import(sim.s, 0) == 38 && cairn_scheduler_verify(sim.s) == 0);
+	p = sim_step(t, &sim);
+	EXPECT(t, p && p->num_items == 1 && p->items[0].first == 38 && p->items[0].num_rows == 1);
+	EXPECT(t, p && !p->num_moves);
+	sim_run(t, &sim, 50);
+	EXPECT(t, submit_pulled(1) == 0 && cairn_scheduler_reserve(sim.s, 1, 0, 14, &pages) == 0);
+	EXPECT(t, cairn_scheduler_import(sim.s, 1) == 14 && cairn_scheduler_cancel(sim.s, 1) == 0);
+	EXPECT(t, cairn_kv_pool_free_pages(cairn_scheduler_pool(sim.s)) == 16 - 9 - 3);
+	sim_destroy(t, &sim);
+}
+
+/*
+ * A request waits with its tail while the running sequence takes the pages before it, which the tree has, or
+ * the tail, too. Either way it is not preempted, and the whole prompt is computed afterwards.
+ */
+static void run_short(struct cairn_test *t, int32_t answer)
+{
+	struct cairn_scheduler_options o = sim_small();
+	struct cairn_scheduler_stats st;
+	const int32_t *pages;
+
+	o.grain = o.page_size;
+	o.max_seqs = o.max_reserved = 1;
+	o.reserved_pages = 12;
+	if (!sim_create(t, &sim, &o, 2))
+		return;
+	sim_prompt(t, &sim, 0, 8, answer);
+	sim_prompt(t, &sim, 1, 15, 1);
+	EXPECT(t, sim_submit(&sim, 0) == 0);
+	sim_step(t, &sim);
+	EXPECT(t, submit_pulled(1) == 0 && cairn_scheduler_reserve(sim.s, 1, 0, 14, &pages) == 0);
+	EXPECT(t, cairn_scheduler_import(sim.s, 1) == 14);
+	sim_run(t, &sim, 200);
+	cairn_scheduler_stats(sim.s, &st);
+	EXPECT(t, sim.num_ended == 2 && !st.swapped && !st.recomputed && st.imported_tokens == 14);
+	EXPECT(t, st.rows == 8 + answer - 1 + 15);
+	sim_destroy(t, &sim);
+}
+
+static void tails_give_way(struct cairn_test *t)
+{
+	run_short(t, 52);	/* 15 of 16 pages */
+	run_short(t, 56);
+}
+
 /* Drives two beams: forks, replaces the last token, discards one. The beams share all pages but the last. */
 static void beams_are_forked(struct cairn_test *t)
 {
@@ -336,7 +399,8 @@ static void beams_are_forked(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	UNIT(the_younger_gives_way), UNIT(the_youngest_is_first), UNIT(answers_tell),
 	UNIT(the_peak_decides), UNIT(a_wrong_expectation_is_survived), UNIT(deadlines_are_kept),
-	UNIT(reservations_give_way), UNIT(reservations_keep_their_beginning), UNIT(beams_are_forked),
+	UNIT(reservations_give_way), UNIT(reservations_keep_their_beginning),
+	UNIT(only_the_last_row_is_left), UNIT(tails_give_way), UNIT(beams_are_forked),
 };
 
 const struct cairn_family cairn_scheduler_memory_family = {

@@ -230,7 +230,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 						&q->node, s->path_pages);
 	if (found > limit) /* the last token is always computed: its row gives the next one */
 		found = limit;
-	found = sched_usable(s, q, found);
+	found = sched_add_tail(s, q, sched_usable(s, q, found), s->path_pages);
 	if (q->node != CAIRN_PREFIX_NONE)
 		cairn_prefix_tree_pin(s->device.tree, q->node);
 	CAIRN_TRY(cairn_kv_pool_open(s->device.pool, &q->kv));
@@ -245,6 +245,7 @@ int sched_place(struct cairn_scheduler *s, struct sched_seq *q)
 	if (loaded - found >= ps)
 		found = whole(s, found);	/* the last, partly filled page is loaded from the host */
 	CAIRN_TRY(cairn_kv_pool_adopt(s->device.pool, q->kv, s->path_pages, found));
+	sched_drop_tail(s, q);
 	q->computed = (int32_t)found;
 	q->adopted = (int32_t)(found / ps);
 	s->stats.hit_tokens += found - (q->imported < found ? q->imported : found);

@@ -51,7 +51,7 @@ static int verify_seq(const struct cairn_scheduler *s, const struct sched_seq *q
 
 static int verify_queue(const struct cairn_scheduler *s, int32_t *pins, int32_t *host_pins)
 {
-	int32_t waiting = 0, queued = 0;
+	int32_t waiting = 0, queued = 0, tails = 0;
 	int64_t tokens = 0;
 
 	for (const struct sched_seq *q = s->queue; q; q = q->next) {
@@ -65,6 +65,10 @@ static int verify_queue(const struct cairn_scheduler *s, int32_t *pins, int32_t 
 					   (unsigned long long)q->req->id, q->passed);
 		*pins += q->node != CAIRN_PREFIX_NONE;
 		*host_pins += q->host_node != CAIRN_PREFIX_NONE;
+		if (q->tail != NOWHERE && cairn_kv_pool_refs(s->device.pool, q->tail) != 1)
+			return cairn_error(EIO, "scheduler: invariant 8: request %llu: page %d is shared",
+					   (unsigned long long)q->req->id, q->tail);
+		tails += q->tail != NOWHERE;
 		waiting++;
 		queued += !q->was_running;
 		tokens += q->was_running ? 0 : q->req->num_prompt;
@@ -76,6 +80,9 @@ static int verify_queue(const struct cairn_scheduler *s, int32_t *pins, int32_t 
 				   "%d, %d, %lld",
 				   waiting, queued, (long long)tokens, s->num_waiting, s->num_queued,
 				   (long long)s->queued_tokens);
+	if (tails != s->num_tails)
+		return cairn_error(EIO, "scheduler: invariant 8: %d tails wait; stored %d", tails,
+				   s->num_tails);
 	return 0;
 }
 
@@ -147,7 +154,7 @@ static int verify_reservations(const struct cairn_scheduler *s, int32_t *handles
 		if (cairn_kv_pool_len(s->device.pool, v->kv) != v->num_tokens - v->first)
 			return cairn_error(EIO, "scheduler: invariant 7: reservation of request %llu",
 					   (unsigned long long)v->request);
-		pages += (v->num_tokens - v->first) / s->opt.page_size;
+		pages += (v->num_tokens - v->first + s->opt.page_size - 1) / s->opt.page_size;
 		++*handles;
 	}
 	if (pages != s->num_reserved_pages || pages > s->opt.reserved_pages)

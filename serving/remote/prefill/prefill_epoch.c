@@ -297,10 +297,9 @@ static int check_prompt(const struct cairn_prefill_epoch *e, const struct cairn_
 {
 	const int32_t *ids = (const int32_t *)(p + 1);
 
-	if (p->first % e->a.page_size || p->num_tokens % e->a.page_size ||
-	    p->num_tokens > e->job_pages * e->a.page_size)
-		return cairn_error(EINVAL, "the lead wants tokens %d to %d of a prompt, in pages of %d and "
-				   "at most %d", p->first, p->num_tokens, e->a.page_size, e->job_pages);
+	if (p->first % e->a.page_size || p->num_tokens > e->job_pages * e->a.page_size)
+		return cairn_error(EINVAL, "the lead wants tokens %d to %d of a prompt, in pages of %d, at "
+				   "most %d", p->first, p->num_tokens, e->a.page_size, e->job_pages);
 	for (int32_t i = 0; i < p->num_tokens; i++)
 		if (ids[i] >= e->model->config.vocab_size)
 			return cairn_error(EINVAL, "the lead sends token %d; the vocabulary has %d", ids[i],
@@ -324,7 +323,8 @@ static int queue_job(struct cairn_prefill_epoch *e, const struct cairn_control_p
 				   job ? "out of order" : "one too many");
 	*job = (struct prefill_job){
 		.number = p->job, .ids = malloc(bytes), .num_tokens = p->num_tokens,
-		.first = p->first / e->a.page_size, .end = p->num_tokens / e->a.page_size,
+		.first = p->first / e->a.page_size,
+		.end = (p->num_tokens + e->a.page_size - 1) / e->a.page_size,
 		.lease_ns = cairn_clock_ns() + p->lease_ms * 1000000ll,
 	};
 	if (!job->ids) {

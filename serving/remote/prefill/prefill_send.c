@@ -23,10 +23,11 @@ static int is_computed(const struct cairn_prefill_epoch *e, const struct prefill
 {
 	const int64_t chunk = run->page / e->shape.chunk_pages;
 	const int64_t wanted = chunk * e->shape.num_layers + run->layer + !FAULT(LAYER_NOT_AWAITED);
+	const int64_t end = (int64_t)(run->page + run->num_pages) * e->a.page_size;
 
 	return !e->group ? job->layers >= wanted :
 	       cairn_prefill_group_tokens(e->group, (int32_t)(job - e->jobs), run->layer) >=
-	       (int64_t)(run->page + run->num_pages) * e->a.page_size;
+	       (end < job->num_tokens ? end : job->num_tokens);
 }
 
 /* Waits until a run is computed. Returns an errno if the job is given up. */

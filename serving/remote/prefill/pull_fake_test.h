@@ -179,7 +179,7 @@ static inline int fake_send_job(struct pull_fake *f, const struct pull_rig *r, e
 		return -EINVAL;
 	if (what == LATE)
 		nanosleep(&nap, NULL);
-	while (!ret && cairn_run_next(&f->shape, p.first / PULL_PAGE, p.num_tokens / PULL_PAGE, &run)) {
+	while (!ret && cairn_run_next(&f->shape, p.first / PULL_PAGE, pull_pages(r), &run)) {
 		run.job = p.job;
 		fake_damage(f, what, i++, fake_fill(f, &run, run.layer * 16 + run.side * 8 + run.page));
 		ret = fake_put(f);
@@ -199,7 +199,7 @@ static inline int fake_wrong_pages(const struct pull_fake *f, const struct pull_
 	const size_t bytes = f->shape.page_bytes;
 	int wrong = 0;
 
-	for (int32_t page = 0; page < (r->num_tokens - r->first) / PULL_PAGE; page++) {
+	for (int32_t page = 0; page < pull_pages(r) - r->first / PULL_PAGE; page++) {
 		for (size_t part = 0; part < r->page_bytes / bytes; part++) {
 			const char *at = pull_part(r, d->id, page, part);
 			/* all pages of a run have the number of the first */

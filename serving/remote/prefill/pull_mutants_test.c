@@ -51,7 +51,7 @@ static int completes(struct cairn_test *t, enum fake_bad what)
 	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, what == LATE ? 1 : 60000) &&
 	    EXPECT(t, fake_join(&fake, &rig) == 0)) {
 		rig.first = 0;
-		rig.num_tokens = 6 * PULL_PAGE;
+		rig.num_tokens = 6 * PULL_PAGE - 1;
 		EXPECT(t, pull_begin(&rig) == 1);
 		EXPECT(t, fake_send_job(&fake, &rig, what) == 0);
 		EXPECT(t, pull_end_of(&rig, &d));

@@ -2,9 +2,9 @@
 /*
  * pull_rig_test - a lead, prefill workers and pulls in one process, beside a worker that computes the same
  *
- * Random prompts are pulled from a random page on, and their pages compared with those of the local worker,
- * bit by bit. pull_mutants_test.c includes this file with the modules under other names. Include
- * conformance/harness.h first.
+ * Random prompts are pulled from a random page on, and their tokens in each page compared with those of the
+ * local worker, bit by bit. pull_mutants_test.c includes this file with the modules under other names.
+ * Include conformance/harness.h first.
  */
 #ifndef CAIRN_PULL_RIG_TEST_H
 #define CAIRN_PULL_RIG_TEST_H
@@ -155,16 +155,22 @@ static inline void pull_close(struct pull_rig *r)
 	}
 }
 
-/* Draws a prompt of at least `least` pages, and the page from which it is wanted. */
+/* Draws a prompt that fills at least `least` pages, and the page from which it is wanted. */
 static inline void pull_draw(struct cairn_test *t, struct pull_rig *r, int32_t least)
 {
 	const int32_t most = PULL_CONTEXT / PULL_PAGE;
 	const int32_t pages = least + (int32_t)(cairn_rand(t) % (uint64_t)(most - least + 1));
 
-	r->num_tokens = pages * PULL_PAGE;
+	r->num_tokens = pages * PULL_PAGE - (pages > least ? (int32_t)(cairn_rand(t) % PULL_PAGE) : 0);
 	r->first = (int32_t)(cairn_rand(t) % 2 * (cairn_rand(t) % (uint64_t)pages)) * PULL_PAGE;
 	for (int32_t i = 0; i < r->num_tokens; i++)
 		r->ids[i] = (int32_t)(cairn_rand(t) % 190);
+}
+
+/* Returns how many pages the last prompt fills; the last one perhaps in part. */
+static inline int32_t pull_pages(const struct pull_rig *r)
+{
+	return (r->num_tokens + PULL_PAGE - 1) / PULL_PAGE;
 }
 
 /* Returns a page of a job: two that follow each other have different ones, and pages are not in order. */
@@ -179,7 +185,7 @@ static inline int pull_begin_held(struct pull_rig *r)
 	int32_t pages[PULL_MOST];
 
 	r->last_id++;
-	for (int32_t k = 0; k < (r->num_tokens - r->first) / PULL_PAGE; k++)
+	for (int32_t k = 0; k < pull_pages(r) - r->first / PULL_PAGE; k++)
 		pages[k] = pull_page(r->last_id, k);
 	return cairn_pull_begin(r->pull, r->last_id, r->ids, r->num_tokens, r->first, pages);
 }
@@ -228,7 +234,7 @@ static inline int pull_compute(struct pull_rig *r)
 	int32_t pages[PULL_CONTEXT / PULL_PAGE];
 	struct cairn_worker_result result;
 	struct cairn_worker_part part = {
-		.follows = -1, .pages = pages, .num_pages = r->num_tokens / PULL_PAGE,
+		.follows = -1, .pages = pages, .num_pages = pull_pages(r),
 	};
 
 	for (int32_t i = 0; i < part.num_pages; i++)
@@ -250,15 +256,18 @@ static inline int64_t pull_compare(struct pull_rig *r, const struct cairn_pulled
 {
 	const struct cairn_kv_store *kv = cairn_worker_kv(r->local);
 	const int32_t first = r->first / PULL_PAGE;
+	const size_t token_bytes = r->page_bytes / pull_parts(r) / PULL_PAGE;
 	int64_t bad = 0;
 
 	CAIRN_TRY(pull_compute(r));
-	for (int32_t page = first; page < r->num_tokens / PULL_PAGE; page++) {
+	for (int32_t page = first; page < pull_pages(r); page++) {
+		const int32_t left = r->num_tokens - page * PULL_PAGE;
+		const size_t bytes = token_bytes * (size_t)(left < PULL_PAGE ? left : PULL_PAGE);
 		int same = 1;
 
 		for (size_t part = 0; part < pull_parts(r); part++)
 			same &= !memcmp(pull_part(r, d->id, page - first, part),
-					pull_part_of(r, kv, page, part), r->page_bytes / pull_parts(r));
+					pull_part_of(r, kv, page, part), bytes);
 		bad += !same;
 	}
 	return bad;

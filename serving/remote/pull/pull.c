@@ -228,7 +228,7 @@ int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int3
 	const int32_t ps = p->opt.kv->page_size;
 	struct pull_job begun = {
 		.state = PULL_QUEUED, .id = id, .num_tokens = num_tokens, .first = first / ps,
-		.end = num_tokens / ps,
+		.end = (num_tokens + ps - 1) / ps,
 	}, *job;
 	struct pull_link *k = NULL;
 

@@ -72,9 +72,10 @@ void cairn_pull_destroy(struct cairn_pull *p);		/* NULL is legal */
 /* Returns whether begin() would find a worker that is free. */
 int cairn_pull_has_place(struct cairn_pull *p);
 /*
- * Begins a job under a number that no job in progress has. The keys and values of tokens [first, num_tokens),
- * whole pages and first < num_tokens, go to pages[0 .. (num_tokens - first) / page_size). ids and pages are
- * copied. Returns 1; 0 if no worker is free or the prompt is too long; -ENOMEM.
+ * Begins a job under a number that no job in progress has. The keys and values of tokens [first, num_tokens)
+ * go to pages[0 .. ceil((num_tokens - first) / page_size)); first < num_tokens is a multiple of page_size.
+ * What the last page has behind its tokens is undefined. ids and pages are copied. Returns 1; 0 if no worker
+ * is free or the prompt is too long; -ENOMEM.
  */
 int cairn_pull_begin(struct cairn_pull *p, uint64_t id, const int32_t *ids, int32_t num_tokens,
 		     int32_t first, const int32_t *pages);
