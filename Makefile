@@ -7,6 +7,7 @@
 #   SAN=1             ASan and UBSan on host code    M=STAGE  check or bench one stage alone
 #   SAN=thread        TSan on host code, without OpenMP
 #   LINEINFO=1        line numbers in kernels, for profilers and compute-sanitizer: the same code, up to a third longer to compile
+#   KERNELS=quick     kernels without optimisation, which no GPU gets to run: `make check` where there is no GPU (full)
 #   NOSETUP=1         leave the package manager alone
 #   V=1               show commands
 #
@@ -50,6 +51,15 @@ NVFLAGS	= -I. -std=c++17 -D_GLIBCXX_BITS_SPECFUN_H $(foreach t,HALF BFLOAT16,-D_
 	$(if $(DEBUG),,-Xptxas -warn-spills$(comma)-warn-lmem-usage) \
 	-Xcompiler -fPIC,-fno-exceptions,-fno-rtti,-fno-threadsafe-statics,-fno-asynchronous-unwind-tables \
 	$(if $(DEBUG),-DCAIRN_DEBUG=$(DEBUG))
+# Kernels take half of the time of a build. Where they cannot run, what is left to check is that they compile, which takes a sixth of that
+# without optimisation; ptxas then tells of every wgmma that it serialises, and nobody wants to know. Only .cu files are compiled again
+# with the other value.
+KERNELS	?= full
+quick	:= $(filter quick,$(KERNELS))
+$(if $(filter-out quick full,$(KERNELS)),$(error KERNELS=$(KERNELS): quick or full))
+# Older versions of nvcc have no -Ofc.
+nvflags	= $(if $(quick),$(filter-out -Xptxas -warn-spills%,$(NVFLAGS)) $(ofc),$(NVFLAGS))
+ofc	:= $(if $(quick),$(if $(shell $(NVCC) --help 2>/dev/null | grep -e -Ofc),-Ofc=max))
 # TSan does not see the barriers of gcc's OpenMP, so OpenMP is left out; gcc warns about fences, which TSan does not see either,
 # and falsely about uninitialized variables. Arithmetic then runs on one thread, and would take a hundred times as long if every
 # load were watched, so it is not instrumented; the copies of KV pages are, because the disk tier's thread touches them too, and
@@ -112,6 +122,9 @@ digest	= $(shell cat $(sources) | sha256sum | cut -c1-16)
 $(O)/settings: FORCE
 	@mkdir -p $(addprefix $(O)/,$(folders))
 	@echo '$(subst ','\'',$(settings))' | cmp -s - $@ || echo '$(subst ','\'',$(settings))' >$@
+$(O)/kernels: FORCE
+	@mkdir -p $(@D)
+	@echo $(KERNELS) | cmp -s - $@ || echo $(KERNELS) >$@
 
 ## all                the program, build/cairn, and the programs and libraries that its tests use
 all: $(O)/cairn $(programs) $(O)/programs
@@ -132,9 +145,9 @@ $(O)/%.o: %.c $(made)
 	$(call say,CC,$<)
 	$(Q)$(CC) $(cppflags) $(cflags) $(sanflags) -c -o $@ $<
 
-$(O)/%.cu.o: %.cu $(made)
+$(O)/%.cu.o: %.cu $(made) $(O)/kernels
 	$(call say,NVCC,$<)
-	$(Q)$(NVCC) $(NVFLAGS) -MF $(@:.o=.d) -c -o $@ $<
+	$(Q)$(NVCC) $(nvflags) -MF $(@:.o=.d) -c -o $@ $< $(if $(quick),>$@.log 2>&1 || { cat $@.log; exit 1; })
 
 ## setup              installs what is missing, naming it; nothing when all is there
 setup: packages
@@ -150,8 +163,10 @@ peers:
 	$(Q)PEERS=$(O)/peers tools/peers.sh
 
 ## check              set-up, build, every test on whatever hardware is here
+# Without a GPU, kernels are compiled quickly, unless the build folder has them in full already.
+check: kernels = $(if $(filter-out file,$(origin KERNELS))$(wildcard /dev/nvidia[0-9]*)$(filter full,$(file <$(O)/kernels)),$(KERNELS),quick)
 check: packages
-	$(Q)$(MAKE) --no-print-directory downloads all
+	$(Q)$(MAKE) --no-print-directory downloads all KERNELS=$(kernels)
 	$(Q)tools/lint.sh
 	$(Q)tools/check.sh $(O) $(M)
 

@@ -88,7 +88,7 @@ class Package(unittest.TestCase):
             ["gcc", "-I", self.dir, "-shared", "-fPIC", "-o", so, source], capture_output=True, text=True, check=False
         )
         self.assertEqual(run.returncode, 0, run.stderr)
-        status, out = self.check("--impl", so, "primitives.embedding")
+        status, out = self.check("--impl", so, "--drawn", "20", "primitives.embedding")
         self.assertEqual(status, 0, out)
 
     @unittest.skipUnless(os.path.exists(os.path.join(BUILD, "nic_semantics")), "built without libibverbs")

@@ -23,6 +23,10 @@ static int cuda_init(int device)
 
 	if (err != cudaSuccess || count == 0)
 		return cairn_error(ENODEV, "no CUDA device");
+#ifdef CAIRN_QUICK_KERNELS
+	return cairn_error(ENODEV, "this program was built where there is no GPU, and its kernels were not "
+			   "optimised: build it again, with `make`");
+#endif
 	if (device < 0 || device >= count)
 		return cairn_error(EINVAL, "--device: %d: this machine has CUDA devices 0 to %d", device,
 				   count - 1);
