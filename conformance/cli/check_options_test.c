@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * check_options_test - the options of `cairn check` that divide a run and report it: shards, jobs, JUnit,
- * the slowest cases; and which rows it leaves to `cairn bench`
+ * the slowest cases; two kinds of input; and which rows it leaves to `cairn bench`
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -176,6 +176,49 @@ static void slowest(struct cairn_test *t)
 	EXPECT(t, num == 5);
 }
 
+struct kinds {
+	unsigned of_case[MAX_NAMES];
+	int num_cases;
+};
+
+static int note_kind(const struct cairn_selected *s, void *arg)
+{
+	struct kinds *k = arg;
+
+	if (s->what == CAIRN_SEL_CASE && s->case_index < MAX_NAMES) {
+		k->of_case[s->case_index] |= CAIRN_KIND_BIT(s->kind);
+		k->num_cases = s->case_index + 1;
+	}
+	return 0;
+}
+
+/* With --two-kinds every case remains, with NORMAL if it has it; a family keeps all kinds that it has. */
+static void two_kinds(struct cairn_test *t)
+{
+	static const struct cairn_options all = { .seed = 1 }, two = { .seed = 1, .two_kinds = 1 };
+
+	for (const struct cairn_family *const *f = cairn_families(); *f; f++) {
+		static struct kinds a, b;
+		unsigned had = 0, kept = 0;
+
+		a = b = (struct kinds){ 0 };
+		cairn_each(&all, *f, note_kind, &a);
+		cairn_each(&two, *f, note_kind, &b);
+		EXPECT(t, a.num_cases == b.num_cases);
+		for (int i = 0; i < a.num_cases; i++) {
+			const unsigned normal = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL);
+
+			EXPECT(t, (a.of_case[i] & normal) == (b.of_case[i] & normal));
+			EXPECT(t, !(b.of_case[i] & ~a.of_case[i]));
+			EXPECT(t, __builtin_popcount(b.of_case[i] & ~normal) == !!(a.of_case[i] & ~normal));
+			had |= a.of_case[i];
+			kept |= b.of_case[i];
+		}
+		if (!EXPECT(t, had == kept))
+			cairn_note(t, "%s", (*f)->name);
+	}
+}
+
 struct left {
 	struct cairn_options opt;
 	const struct cairn_family *f;
@@ -226,6 +269,7 @@ static const struct cairn_unit units[] = {
 	{ "junit", junit },
 	{ "junit_failures", junit_failures },
 	{ "slowest", slowest },
+	{ "two_kinds", two_kinds },
 	{ "large_rows_are_benched", large_rows_are_benched },
 };
 

@@ -40,14 +40,28 @@ int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family 
 	return opt->num_globs == 0;
 }
 
+/* Returns a case's kinds: all or, with opt->two_kinds, NORMAL and one of the others, by the case's number. */
+static unsigned kinds_of(const struct cairn_options *opt, const struct cairn_selected *s)
+{
+	const unsigned normal = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL), others = s->desc.kinds & ~normal;
+	int turn = others ? s->case_index % __builtin_popcount(others) : 0;
+
+	if (!opt->two_kinds || !others)
+		return s->desc.kinds;
+	for (int kind = 0; ; kind++)
+		if ((others & CAIRN_KIND_BIT(kind)) && turn-- == 0)
+			return (s->desc.kinds & normal) | CAIRN_KIND_BIT(kind);
+}
+
 /* Calls fn for each kind of the case that s describes. */
 static int each_kind(const struct cairn_options *opt, const struct cairn_family *f, struct cairn_selected *s,
 		     cairn_each_fn fn, void *arg)
 {
+	const unsigned kinds = kinds_of(opt, s);
 	int ret;
 
 	for (int kind = 0; kind < CAIRN_NUM_KINDS; kind++) {
-		if (!(s->desc.kinds & CAIRN_KIND_BIT(kind)))
+		if (!(kinds & CAIRN_KIND_BIT(kind)))
 			continue;
 		s->kind = kind;
 		snprintf(s->name, sizeof(s->name), "%s.%s.%s.%s", f->stage, f->name, s->desc.name,

@@ -210,28 +210,45 @@ static inline void recipe_fill_w4(const struct recipe_line *l, const struct reci
 	}
 }
 
+static inline double recipe_value(const struct recipe_line *l, uint64_t h, size_t i)
+{
+	const int bits = recipe_bits(h, i, 7);
+
+	return *l->kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l->shift);
+}
+
+static inline void recipe_fill_u8(const struct recipe_line *l, const struct recipe_tensor *t, uint64_t h,
+				  char *to)
+{
+	const int is_scale = strstr(t->name, "_scales") != NULL;
+
+	for (size_t i = 0; i < t->count; i++)
+		to[i] = (char)(is_scale ? 127 - l->shift + recipe_bits(h, i, 2) : recipe_bits(h, i, 8));
+}
+
 static inline void recipe_fill(const struct recipe_line *l, const struct recipe_tensor *t, int seed, char *to)
 {
-	const int inexact = l->kind[strlen(l->kind) - 1] == '3';
-	uint64_t h = recipe_hash(seed, t->name);
+	const int inexact = l->kind[strlen(l->kind) - 1] == '3', codes = recipe_is_e4m3(l);
+	const int is_float = !strcmp(t->dtype, "F32"), most = inexact ? 125 : 126;
+	const uint64_t h = recipe_hash(seed, t->name);
 
+	if (!strcmp(t->dtype, "U8")) {
+		recipe_fill_u8(l, t, h, to);
+		return;
+	}
 	for (size_t i = 0; i < t->count; i++) {
-		int bits = recipe_bits(h, i, 7);
-		double v = *l->kind == 'n' ? 0.5 + bits / 128.0 : (2 * bits - 127) / (double)(1 << l->shift);
-		float factor = (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift) /
-			       (inexact ? 3 : 1);
-		float f32 = recipe_is_e4m3(l) ? factor : (float)v;
-		uint8_t code = (uint8_t)recipe_bits(h, i, 8), most = inexact ? 125 : 126;
+		if (is_float) {
+			float f32 = codes ? (float)(8 + recipe_bits(h, i, 3)) / (float)(1 << l->shift) /
+					    (inexact ? 3 : 1) : (float)recipe_value(l, h, i);
 
-		if (!strcmp(t->dtype, "U8"))
-			to[i] = (char)(strstr(t->name, "_scales") ? 127 - l->shift + recipe_bits(h, i, 2) :
-				       recipe_bits(h, i, 8));
-		else if (!strcmp(t->dtype, "F32"))
 			memcpy(to + 4 * i, &f32, sizeof(f32));
-		else if (recipe_is_e4m3(l))
+		} else if (codes) {
+			const int code = recipe_bits(h, i, 8);
+
 			to[i] = (char)((code & 127) > most ? (code & 128) + most : code);
-		else
-			cairn_store(to, CAIRN_BF16, (int64_t)i, v);
+		} else {
+			cairn_store(to, CAIRN_BF16, (int64_t)i, recipe_value(l, h, i));
+		}
 	}
 }
 
