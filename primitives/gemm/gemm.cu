@@ -4,7 +4,7 @@
  *
  *   m          dtype        kernel
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
- *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 32 only if k is at least twice n
+ *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 48 only if k is at least twice n
  *   any        any          cuBLASLt. If it is missing or rejects the shape, gemm_plain_kernel, which is
  *                           slow. That also computes products of odd n with bias: see rounds_twice().
  *
@@ -276,7 +276,7 @@ static int is_skinny(const struct cairn_gemm_args *g)
 /* The limits are measured (gemm_tile.cu). */
 static int is_tile(const struct cairn_gemm_args *g)
 {
-	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 32);
+	return g->dtype != CAIRN_F32 && g->m > SKINNY_M && g->m <= (g->k / 2 >= g->n ? CAIRN_GEMM_OWN_M : 48);
 }
 
 /*

@@ -73,6 +73,10 @@ static const struct shape shapes[] = {
 	/* what gemm_w4 is compared with, besides the above */
 	BENCH(4, 4096, 14336), BENCH(8, 28672, 4096), BENCH(128, 28672, 4096), BENCH(256, 28672, 4096),
 	BENCH(2048, 28672, 4096),
+	/* tiles of 48 rows of a, and behind them; steps of a server that decodes for so many requests */
+	SHAPE(40, 9000, 200), SHAPE(48, 1000, 520), SHAPE(47, 130, 6008), SHAPE(49, 320, 72),
+	BENCH(40, 4096, 4096), BENCH(40, 6144, 4096), BENCH(40, 28672, 4096), BENCH(40, 4096, 14336),
+	BENCH(48, 4096, 4096), BENCH(48, 6144, 4096), BENCH(48, 28672, 4096), BENCH(48, 4096, 14336),
 };
 
 /* a share of the device, in bf16: the kernels by number of rows */
@@ -167,7 +171,7 @@ static int has_variant(const struct shape *s, int v)
 }
 
 /* The family needs a constant; number_of_cases() below compares it with the tables above. */
-#define NUM_CASES	(297 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
+#define NUM_CASES	(313 + 37 + 10 + NUM_ENDS + NUM_LONG + 3)
 #define NUM_ENDS	112
 #define NUM_LONG	60
 

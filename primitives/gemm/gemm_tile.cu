@@ -2,8 +2,8 @@
 /*
  * gemm_tile - gemm for 9 to 64 rows of a: tiles of b go through shared memory to wgmma, a cluster shares k
  *
- * Computes out^T = b a^T: a tile has up to 64 rows of b as its rows and 16, 32 or 64 rows of a (`cols`) as
- * its columns. Clusters of two CTAs are persistent over tiles, whose common height gives every cluster
+ * Computes out^T = b a^T: a tile has up to 64 rows of b as its rows and 16, 32, 48 or 64 rows of a (`cols`)
+ * as its columns. Clusters of two CTAs are persistent over tiles, whose common height gives every cluster
  * equally many (pick_shape()); if there are few tiles, four or eight CTAs share each. The CTAs of a cluster
  * take the stages of k in turn, so that at any time a cluster reads neighbouring bytes of a row. At the end
  * of a tile each CTA sends its partial sums by st.async to the CTA that adds up that part of the tile in
@@ -21,7 +21,7 @@
  * Floor: reading b once, 2 n k bytes at the rate of stream READ; an SM receives about 25 bytes per clock and
  * needs cols / 64 bytes of a for each byte of b.
  *
- * cairn_gemm() uses this kernel up to m 32, and up to m 64 if k is at least twice n. For other shapes with m
+ * cairn_gemm() uses this kernel up to m 48, and up to m 64 if k is at least twice n. For other shapes with m
  * 64 cuBLASLt is faster, because too much of a comes through the L2.
  *
  * Figures and optimisation history: NOTES.md.
@@ -394,8 +394,8 @@ struct form {
 
 extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, void *stream)
 {
-	static const struct form forms[3] = { FORM(16), FORM(32), FORM(64) };
-	const struct form *form = &forms[g->m <= 16 ? 0 : g->m <= 32 ? 1 : 2];
+	static const struct form forms[4] = { FORM(16), FORM(32), FORM(48), FORM(64) };
+	const struct form *form = &forms[(g->m - 1) / 16];
 	const void *kernel = form->kernel[g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = !g->sms,
 				  .stream = stream };
