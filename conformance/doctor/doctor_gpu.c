@@ -130,6 +130,11 @@ static void look_driver(struct doctor_findings *all)
 void doctor_look_gpus(struct doctor_findings *all)
 {
 	static const char costs[] = "the CPU table runs everything, slowly";
+#ifdef CAIRN_QUICK_KERNELS
+	static const char fix[] = "make, on this machine";
+#elif defined(CONFIG_CUDA)
+	static const char fix[] = "none on this machine: the kernels need an NVIDIA H100 or H200";
+#endif
 
 	look_driver(all);
 #ifdef CONFIG_CUDA
@@ -138,8 +143,7 @@ void doctor_look_gpus(struct doctor_findings *all)
 	doctor_probe(all, "CUDA", costs, "install a driver that serves this CUDA, or build with an older one",
 		     try_cuda, NULL);
 	first = all->num;
-	doctor_probe(all, "GPU", costs, "none on this machine: the kernels need an NVIDIA H100 or H200",
-		     try_gpus, NULL);
+	doctor_probe(all, "GPU", costs, fix, try_gpus, NULL);
 	for (int i = first; i < all->num; i++)
 		all->usable_gpus += all->list[i].state == DOCTOR_OK;
 #else
