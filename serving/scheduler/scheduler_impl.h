@@ -160,6 +160,12 @@ static inline int sched_buffer(uint64_t number)
 	return (int)(number % SCHED_PLANS);
 }
 
+/* Returns how many pages so many tokens fill; the last one perhaps in part. */
+static inline int32_t sched_pages(const struct cairn_scheduler *s, int64_t tokens)
+{
+	return (int32_t)((tokens + s->opt.page_size - 1) / s->opt.page_size);
+}
+
 /* Returns whether the sequence belongs to the plan being formed. */
 static inline int sched_is_of_lane(const struct cairn_scheduler *s, const struct sched_seq *q)
 {

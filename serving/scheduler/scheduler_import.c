@@ -43,7 +43,7 @@ static struct reservation *find(struct cairn_scheduler *s, uint64_t request)
 
 static int32_t pages_of(const struct cairn_scheduler *s, const struct reservation *v)
 {
-	return (v->num_tokens - v->first + s->opt.page_size - 1) / s->opt.page_size;
+	return sched_pages(s, v->num_tokens - v->first);
 }
 
 /* The request, if it is still there, waits no longer. */
@@ -242,7 +242,7 @@ static int import(struct cairn_scheduler *s, struct sched_seq *q, const struct r
 		return 0;
 	q->imported += v->num_tokens - (int32_t)found;
 	s->stats.imported_tokens += v->num_tokens - found;
-	s->stats.moves[CAIRN_MOVE_PULL] += (v->num_tokens - found + ps - 1) / ps;
+	s->stats.moves[CAIRN_MOVE_PULL] += sched_pages(s, v->num_tokens - found);
 	return v->num_tokens - (int32_t)found;
 }
 

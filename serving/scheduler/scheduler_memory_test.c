@@ -220,6 +220,18 @@ static int submit_pulled(int32_t i)
 	return cairn_scheduler_submit(sim.s, &req);
 }
 
+/* Opens the simulation with a prefix tree, and with 12 pages for reservations. Returns whether it is there. */
+static int open_reserving(struct cairn_test *t, int32_t max_seqs, int32_t max_reserved, int32_t requests)
+{
+	struct cairn_scheduler_options o = sim_small();
+
+	o.grain = o.page_size;
+	o.max_seqs = max_seqs;
+	o.max_reserved = max_reserved;
+	o.reserved_pages = 12;
+	return sim_create(t, &sim, &o, requests);
+}
+
 /*
  * A prompt has reserved pages, and waits. The running sequence needs them when 8 of 16 pages hold its 32
  * tokens; it is not preempted. The prompt then waits no longer, and is computed. One that has no room for a
@@ -227,16 +239,12 @@ static int submit_pulled(int32_t i)
  */
 static void reservations_give_way(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_stats st;
 	const int32_t *pages;
 	uint64_t id = 99;
 	int revoked = 0;
 
-	o.grain = o.page_size;
-	o.max_reserved = 2;
-	o.reserved_pages = 12;
-	if (!sim_create(t, &sim, &o, 3))
+	if (!open_reserving(t, 4, 2, 3))
 		return;
 	sim_prompt(t, &sim, 0, 8, 40);
 	sim_prompt(t, &sim, 1, 33, 1);
@@ -270,14 +278,10 @@ static void reservations_give_way(struct cairn_test *t)
  */
 static void reservations_keep_their_beginning(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_stats st;
 	const int32_t *pages;
 
-	o.grain = o.page_size;
-	o.max_reserved = 1;
-	o.reserved_pages = 12;
-	if (!sim_create(t, &sim, &o, 3))
+	if (!open_reserving(t, 4, 1, 3))
 		return;
 	sim_prompt(t, &sim, 0, 17, 1);
 	sim_prompt(t, &sim, 1, 33, 1);
@@ -302,14 +306,10 @@ static void reservations_keep_their_beginning(struct cairn_test *t)
  */
 static void only_the_last_row_is_left(struct cairn_test *t)
 {
-	struct cairn_scheduler_options o = sim_small();
 	const struct cairn_step_plan *p;
 	const int32_t *pages;
 
-	o.grain = o.page_size;
-	o.max_reserved = 1;
-	o.reserved_pages = 12;
-	if (!sim_create(t, &sim, &o, 2))
+	if (!open_reserving(t, 4, 1, 2))
 		return;
 	sim_prompt(t, &sim, 0, 39, 5);
 	sim_prompt(t, &sim, 1, 15, 1);
@@ -331,14 +331,10 @@ static void only_the_last_row_is_left(struct cairn_test *t)
  */
 static void run_short(struct cairn_test *t, int32_t answer)
 {
-	struct cairn_scheduler_options o = sim_small();
 	struct cairn_scheduler_stats st;
 	const int32_t *pages;
 
-	o.grain = o.page_size;
-	o.max_seqs = o.max_reserved = 1;
-	o.reserved_pages = 12;
-	if (!sim_create(t, &sim, &o, 2))
+	if (!open_reserving(t, 1, 1, 2))
 		return;
 	sim_prompt(t, &sim, 0, 8, answer);
 	sim_prompt(t, &sim, 1, 15, 1);

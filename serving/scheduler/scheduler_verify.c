@@ -154,7 +154,7 @@ static int verify_reservations(const struct cairn_scheduler *s, int32_t *handles
 		if (cairn_kv_pool_len(s->device.pool, v->kv) != v->num_tokens - v->first)
 			return cairn_error(EIO, "scheduler: invariant 7: reservation of request %llu",
 					   (unsigned long long)v->request);
-		pages += (v->num_tokens - v->first + s->opt.page_size - 1) / s->opt.page_size;
+		pages += sched_pages(s, v->num_tokens - v->first);
 		++*handles;
 	}
 	if (pages != s->num_reserved_pages || pages > s->opt.reserved_pages)
