@@ -130,14 +130,14 @@ static void look_driver(struct doctor_findings *all)
 void doctor_look_gpus(struct doctor_findings *all)
 {
 	static const char costs[] = "the CPU table runs everything, slowly";
-#ifdef CAIRN_QUICK_KERNELS
-	static const char fix[] = "make, on this machine";
-#elif defined(CONFIG_CUDA)
-	static const char fix[] = "none on this machine: the kernels need an NVIDIA H100 or H200";
-#endif
 
 	look_driver(all);
 #ifdef CONFIG_CUDA
+#ifdef CAIRN_QUICK_KERNELS
+	static const char fix[] = "make, on this machine";
+#else
+	static const char fix[] = "none on this machine: the kernels need an NVIDIA H100 or H200";
+#endif
 	int first;
 
 	doctor_probe(all, "CUDA", costs, "install a driver that serves this CUDA, or build with an older one",
