@@ -32,14 +32,14 @@ if [ -z "$stage" ] && command -v python3 >/dev/null 2>&1; then
 	scripts=$!
 fi
 mutants() {
-	$few "$out/cairn" check --mutants=conformance/catchers.txt $stage >"$out/mutants.log" 2>&1
+	$gently "$out/cairn" check --mutants=conformance/catchers.txt $stage >"$out/mutants.log" 2>&1
 }
 # The steps of the ladder are tables with one or two operations; a build without CUDA has none of them. Cases for which the first
 # step needs seconds are left out; cairn bench verifies its rows itself.
 ladder() { # FAMILY STEP...
 	family=$1
 	shift
-	$few "$out/cairn" check --mustpass conformance/ladder.txt --skip 'attn_dense.h*' --skip 'attn_dense.large_*' \
+	$gently "$out/cairn" check --mustpass conformance/ladder.txt --skip 'attn_dense.h*' --skip 'attn_dense.large_*' \
 		--skip 'attn_paged.decode_*' $(printf ' --impl ladder%d' "$@") "$family"
 }
 ladders() {
@@ -50,12 +50,15 @@ ladders() {
 	return $bad
 }
 # Tests wait now and then, and leave most processors idle near their end: mutants and ladders run beside them. Where processors are
-# few, they yield to tests, so that they delay none that measures time, and the tests are fewer.
-few=
+# few, they yield to tests, so that they delay none that measures time. There, if no GPU's cases would be left out, tests are fewer.
+gently=
 fewer=
 if [ "$(nproc)" -lt 8 ]; then
-	few="nice -n 19"
-	fewer="--two-kinds $(sed -n 's/^\([^# ][^ ]*\).*/--skip \1/p' conformance/few.txt | tr '\n' ' ')"
+	gently="nice -n 19"
+	if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
+		fewer="--two-kinds $(sed -n 's/^\([^# ][^ ]*\).*/--skip \1/p' conformance/few.txt | tr '\n' ' ')"
+		echo "# no GPU, $(nproc) processors: two kinds of input a case, without the cases of conformance/few.txt"
+	fi
 fi
 set -f	# the skipped names are globs of the suite's
 mutants &
