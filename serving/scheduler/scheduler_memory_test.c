@@ -220,7 +220,7 @@ static int submit_pulled(int32_t i)
 	return cairn_scheduler_submit(sim.s, &req);
 }
 
-/* Opens the simulation with a prefix tree, and with 12 pages for reservations. Returns whether it is there. */
+/* Opens the simulation with a prefix tree, and 12 pages for reservations. Returns whether it is there. */
 static int open_reserving(struct cairn_test *t, int32_t max_seqs, int32_t max_reserved, int32_t requests)
 {
 	struct cairn_scheduler_options o = sim_small();
