@@ -9,9 +9,11 @@ and writes DIR/flashinfer_NAME.so.  Without a NAME, all of these:
   norm, activation, rope, sampling   rmsnorm; silu and mul; rotary embedding by a table; top-k and top-p
   decode_D_T                         decoding on the CUDA cores, heads of D elements of type T (bf16 or f16)
   tensor_D_T                         decoding on the tensor cores, by FlashAttention-2
+  mla_C_R_bf16                       decoding over latents of C and R elements
   QK_V_bf16                          FlashAttention-3, heads of QK and V elements; takes minutes
 
-Without a NAME, D is 128, in both types on the CUDA cores and in bf16 on the tensor cores, and QK_V is 128_128.
+Without a NAME, D is 128, in both types on the CUDA cores and in bf16 on the tensor cores, C_R is 512_64, and QK_V
+is 128_128.
 """
 
 import concurrent.futures
@@ -21,7 +23,8 @@ import re
 import subprocess
 import sys
 
-NAMES = ("norm", "activation", "rope", "sampling", "decode_128_bf16", "decode_128_f16", "tensor_128_bf16", "128_128_bf16")
+NAMES = ("norm", "activation", "rope", "sampling", "decode_128_bf16", "decode_128_f16", "tensor_128_bf16", "mla_512_64_bf16",
+         "128_128_bf16")
 # Modules that are sources without templates; the flags are those of the package's own compiler.
 PLAIN = {
     "norm": (("norm.cu", "flashinfer_norm_binding.cu"), ("-DENABLE_BF16", "-DENABLE_FP8")),
@@ -206,6 +209,13 @@ def tensor_sources(csrc, build, dim, dtype):
     return sources + copied(csrc, build, "batch_prefill.cu", "batch_prefill_jit_binding.cu")
 
 
+def mla_sources(csrc, build, latent, rope):
+    sizes = {"head_dim_ckv": str(latent), "head_dim_kpe": str(rope), "dtype_idx": "int32_t"}
+    values = sizes | {name: TYPES["bf16"] for name in ("dtype_q", "dtype_kv", "dtype_o")}
+    write(build, "batch_mla_sm90_config.inc", fill((csrc / "batch_mla_config.jinja").read_text(), values))
+    return copied(csrc, build, "batch_mla_sm90_plan.cu", "batch_mla_sm90_run.cu", "batch_mla_sm90_binding.cu")
+
+
 def activation_sources(package, build):
     """The template lies in a module that cannot be imported without PyTorch, so its text is read."""
     text = (package / "jit" / "activation.py").read_text()
@@ -224,6 +234,8 @@ def sources_of(name, package, build):
         return activation_sources(package, build), ()
     if match := re.fullmatch(r"(\d+)_(\d+)_bf16", name):
         return fa3_sources(csrc, build, *map(int, match.groups())), ()
+    if match := re.fullmatch(r"mla_(\d+)_(\d+)_bf16", name):
+        return mla_sources(csrc, build, *map(int, match.groups())), ()
     if match := re.fullmatch(r"(decode|tensor)_(\d+)_(bf16|f16)", name):
         make = decode_sources if match[1] == "decode" else tensor_sources
         return make(csrc, build, int(match[2]), match[3]), ()

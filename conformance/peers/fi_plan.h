@@ -22,7 +22,7 @@ struct fi_key {
 		v_dim, page_size, causal;
 };
 
-enum fi_kind { FI_DENSE, FI_PAGED, FI_DECODE, FI_TENSOR };
+enum fi_kind { FI_DENSE, FI_PAGED, FI_DECODE, FI_TENSOR, FI_MLA };
 
 struct fi_plan {
 	struct fi_key key;

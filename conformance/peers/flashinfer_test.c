@@ -19,6 +19,7 @@ static void bad_arguments(struct cairn_test *t)
 	struct cairn_silu_mul_args m = { .size = sizeof(m) };
 	struct cairn_rope_args r = { .size = sizeof(r) };
 	struct cairn_sample_args s = { .size = sizeof(s) };
+	struct cairn_mla_decode_args l = { .size = sizeof(l) };
 	size_t bytes;
 
 	EXPECT(t, FI(attn_dense)(&a, NULL) == -EINVAL);
@@ -29,6 +30,8 @@ static void bad_arguments(struct cairn_test *t)
 	EXPECT(t, FI(rope)(&r, NULL) == -EINVAL);
 	EXPECT(t, FI(sample)(&s, NULL) == -EINVAL);
 	EXPECT(t, FI(sample_workspace)(&s, &bytes) == -EINVAL);
+	EXPECT(t, FI(mla_decode)(&l, NULL) == -EINVAL);
+	EXPECT(t, FI(mla_decode_workspace)(&l, &bytes) == -EINVAL);
 }
 
 /* Expects that a call is not supported, and that the text names the member. */
@@ -114,6 +117,33 @@ static void unsupported_decoding(struct cairn_test *t)
 	unsupported(t, FI(attn_paged)(&a, NULL), "attn_paged: FlashInfer: max_qo_len: 2");
 }
 
+static void unsupported_latents(struct cairn_test *t)
+{
+	struct cairn_mla_decode_args a = {
+		.size = sizeof(a), .out = memory, .q_latent = memory, .q_rope = memory,
+		.qo_indptr = (int32_t *)memory, .slots = (int32_t *)memory, .workspace = memory,
+		.workspace_bytes = 1 << 30,
+		.kv = { .k_pages = memory, .indptr = (int32_t *)memory, .indices = (int32_t *)memory,
+			.last_page_len = (int32_t *)memory, .batch = 1, .num_pages = 1, .page_size = 64,
+			.max_len = 64 },
+		.nnz_qo = 1, .max_qo_len = 1, .num_heads = 16, .kv_lora_rank = 512, .rope_dim = 64,
+		.dtype = CAIRN_F16, .sm_scale = 1,
+	};
+
+	unsupported(t, FI(mla_decode)(&a, NULL), "mla_decode: FlashInfer: dtype: f16");
+	a.dtype = CAIRN_BF16;
+	a.kv_fp8 = 1;
+	unsupported(t, FI(mla_decode)(&a, NULL), "mla_decode: FlashInfer: kv_fp8:");
+	a.kv_fp8 = 0;
+	a.num_slots = 1;
+	unsupported(t, FI(mla_decode)(&a, NULL), "mla_decode: FlashInfer: slots:");
+	a.num_slots = 0;
+	a.q_rope_stride = (int64_t)1 << 30;
+	unsupported(t, FI(mla_decode)(&a, NULL), "mla_decode: FlashInfer: q_latent_stride, q_rope_stride:");
+	a.nnz_qo = 0;
+	EXPECT(t, FI(mla_decode)(&a, NULL) == 0);
+}
+
 static void missing_module(struct cairn_test *t)
 {
 	const char *given = getenv("CAIRN_FLASHINFER"), *const function = "plan";
@@ -139,6 +169,7 @@ static void modules_without_a_device(struct cairn_test *t)
 		{ "128_128_bf16", { "plan", "ragged_run", "paged_run" } },
 		{ "decode_128_bf16", { "plan", "run" } }, { "decode_128_f16", { "plan", "run" } },
 		{ "tensor_128_bf16", { "plan", "paged_run" } }, { "activation", { "silu_and_mul" } },
+		{ "mla_512_64_bf16", { "plan", "run" } },
 		{ "norm", { "rmsnorm", "fused_add_rmsnorm" } },
 		{ "rope", { "apply_rope_pos_ids_cos_sin_cache" } },
 		{ "sampling", { "top_k_mask_logits", "softmax", "top_p_sampling_from_probs",
@@ -167,7 +198,7 @@ static void modules_without_a_device(struct cairn_test *t)
 		cairn_skip(t, "%s", cairn_last_error());
 }
 
-/* Among all operations of all tables, only these three are judged by rules of their own. */
+/* Among all operations of all tables, only these four are judged by rules of their own. */
 static void own_rules(struct cairn_test *t)
 {
 	const size_t sample = offsetof(struct cairn_impl, sample);
@@ -175,6 +206,8 @@ static void own_rules(struct cairn_test *t)
 
 	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_flashinfer, sample));
 	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_flashinfer, norm));
+	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_flashinfer, offsetof(struct cairn_impl, mla_decode)));
+	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_cuda, offsetof(struct cairn_impl, mla_decode)));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_flashinfer, offsetof(struct cairn_impl, rope)));
 	EXPECT(t, cairn_impl_has_own_rules(&cairn_impl_unfused, w4));
 	EXPECT(t, !cairn_impl_has_own_rules(&cairn_impl_cuda, w4));
@@ -186,6 +219,7 @@ static void own_rules(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "bad_arguments", bad_arguments }, { "unsupported_norms", unsupported_norms },
 	{ "unsupported_rows", unsupported_rows }, { "unsupported_decoding", unsupported_decoding },
+	{ "unsupported_latents", unsupported_latents },
 	{ "missing_module", missing_module }, { "modules_without_a_device", modules_without_a_device },
 	{ "own_rules", own_rules },
 };

@@ -7,6 +7,7 @@
  *   attn_dense                FlashAttention-3 (fi_attn.h)
  *   attn_paged                of one row a request, its kernels for decoding (fi_decode.h); else
  *                             FlashAttention-3
+ *   mla_decode                its kernel for Hopper (fi_mla.h)
  *
  * The version string, and with it the bench record of a row of attention, names the kernel of the latest
  * call. This is a separate table, because in the table of peers attn_dense is cuDNN's. Where no module is
@@ -16,6 +17,7 @@
 
 #include "conformance/peers/fi_attn.h"
 #include "conformance/peers/fi_decode.h"
+#include "conformance/peers/fi_mla.h"
 #include "conformance/peers/fi_rows.h"
 #include "conformance/peers/fi_sample.h"
 #include "conformance/tables/tables.h"
@@ -49,6 +51,12 @@ static int paged_workspace(const struct cairn_attn_paged_args *a, size_t *bytes)
 	return 0;
 }
 
+static int latent(const struct cairn_mla_decode_args *a, void *stream)
+{
+	snprintf(version, sizeof(version), VERSION " latent attention");
+	return cairn_mla_decode_fi(a, stream);
+}
+
 const struct cairn_impl cairn_impl_flashinfer = {
 	.size = sizeof(struct cairn_impl),
 	.abi_version = CAIRN_ABI_VERSION,
@@ -64,4 +72,6 @@ const struct cairn_impl cairn_impl_flashinfer = {
 	.attn_dense_workspace = cairn_attn_dense_fi_workspace,
 	.attn_paged = paged,
 	.attn_paged_workspace = paged_workspace,
+	.mla_decode = latent,
+	.mla_decode_workspace = cairn_mla_decode_fi_workspace,
 };

@@ -72,6 +72,7 @@ int cairn_impl_has_own_rules(const struct cairn_impl *impl, size_t op)
 
 	return (op == offsetof(struct cairn_impl, rmsnorm) && impl->rmsnorm == fi->rmsnorm) ||
 	       (op == offsetof(struct cairn_impl, sample) && impl->sample == fi->sample) ||
+	       (op == offsetof(struct cairn_impl, mla_decode) && impl->mla_decode == fi->mla_decode) ||
 	       (op == offsetof(struct cairn_impl, gemm_w4) && impl->gemm_w4 == cairn_impl_unfused.gemm_w4);
 #else
 	(void)impl;

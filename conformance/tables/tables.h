@@ -34,8 +34,9 @@ int cairn_impl_bits_vary(const struct cairn_impl *impl, size_t op);
 /*
  * Returns whether the table's operation at offset `op`, where the contract fails it, is judged by the
  * family's peer_exact and peer_judge (harness.h), because it is another library's kernel that cannot keep
- * the contract. Only FlashInfer's rmsnorm and sample are, for which fi_rows.h and fi_sample.h in
- * conformance/peers have the reasons, and the gemm_w4 of `unfused`, which rounds weights to 16 bits.
+ * the contract. Only FlashInfer's rmsnorm, sample and mla_decode are, for which fi_rows.h, fi_sample.h and
+ * fi_mla.h in conformance/peers have the reasons, and the gemm_w4 of `unfused`, which rounds weights to 16
+ * bits.
  */
 int cairn_impl_has_own_rules(const struct cairn_impl *impl, size_t op);
 

@@ -97,7 +97,7 @@ template <class F> struct attn_bsr_view {
 	typedef struct attn_bsr_call call;
 	typedef struct attn_bsr_tile tile;
 	typedef struct attn_bsr_sight sight;
-	static constexpr bool by_threads = true;
+	static constexpr bool by_threads = true, from_end = false;
 
 	ATTN_METHOD struct attn_scale scale(const call &c, const tile &t)
 	{

@@ -156,9 +156,10 @@ int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void 
 	call.softcap = args->softcap;
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
-	sizes = { "attn_dense", args->batch, args->max_qo_len, args->max_kv_len, args->num_qo_heads,
-		  args->num_kv_heads, f.ctas * f.rows, num_sms, (args->qk_dim + args->v_dim) * 2,
-		  args->causal };
+	plan.extra = shared != NULL;
+	sizes = { "attn_dense", args->batch - plan.extra, args->max_qo_len, args->max_kv_len,
+		  args->num_qo_heads, args->num_kv_heads, f.ctas * f.rows, num_sms,
+		  (args->qk_dim + args->v_dim) * 2, args->causal };
 	items = attn_dense_lay_out_tiles(&sizes, &plan);
 	if (items < 0)
 		return items;

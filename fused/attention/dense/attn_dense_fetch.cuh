@@ -29,6 +29,7 @@ struct attn_dense_plan {
 	const int32_t *qo_indptr, *kv_indptr;
 	int32_t *counter;		/* the next row tile; NULL: CTAs take them in order, back and forth */
 	int32_t batch, units, row_tiles;	/* requests; units of heads per request; row tiles per unit */
+	int32_t extra;			/* requests after these, none of which has a key */
 	int32_t section;		/* pairs of request and unit whose keys the L2 can hold together */
 	int32_t group;			/* query heads of a KV head; a unit has 2^shift of them */
 };
@@ -69,10 +70,10 @@ struct attn_dense_walk {
 ATTN_DEV void attn_dense_write_empty(const struct attn_dense_plan &plan, const struct attn_call &a, int first,
 				     int step)
 {
-	const int chunks = a.v_dim / 8, share = max(1, step / plan.batch);
+	const int chunks = a.v_dim / 8, requests = plan.batch + plan.extra, share = max(1, step / requests);
 	const int at = first % share * 32 + threadIdx.x % 32;
 
-	for (int b = first / share; b < plan.batch; b += max(1, step / share)) {
+	for (int b = first / share; b < requests; b += max(1, step / share)) {
 		int qo_first = plan.qo_indptr[b], qo_len = plan.qo_indptr[b + 1] - qo_first;
 		int kv_len = plan.kv_indptr[b + 1] - plan.kv_indptr[b];
 		int64_t empty = kv_len == 0 ? qo_len : a.causal ? max(0, qo_len - kv_len) : 0;
@@ -326,6 +327,7 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	typename V::made made = {};
 	uint32_t landed = 0;
 	int tiles = 0;			/* key tiles of all earlier row tiles */
+	int before = 0;			/* where the keys begin whose V comes next */
 
 	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
 	attn_dense_draw<F, V>(plan, a, &order);
@@ -336,9 +338,11 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 		/* draw the next row tile early: the latency overlaps the fetch of this one */
 		attn_dense_draw<F, V>(plan, a, &order);
 		for (int i = 0; i <= w.num_tiles; i++) {
+			const int behind = attn_key_tile<V>(i, w.num_tiles) * F::keys;
+
 			if (i < w.num_tiles) {
 				V::template await_keys<F>(a, w, i, &made);
-				attn_dense_fetch_k<F>(maps, s, w.row + i * F::keys, w.kv_head, tiles + i);
+				attn_dense_fetch_k<F>(maps, s, w.row + behind, w.kv_head, tiles + i);
 			}
 			if (!early && i == 0)
 				attn_dense_fetch_q<F>(maps, s, w, order.found - 1);
@@ -348,8 +352,9 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 				attn_dense_fetch_q<F>(maps, s, ahead, order.found - 1);
 			}
 			if (i > 0)
-				attn_dense_fetch_v<F>(maps, s, w.row + (i - 1) * F::keys, w.kv_head,
-						      w.left - (i - 1) * F::keys, tiles + i - 1, &landed);
+				attn_dense_fetch_v<F>(maps, s, w.row + before, w.kv_head, w.left - before,
+						      tiles + i - 1, &landed);
+			before = behind;
 		}
 		tiles += w.num_tiles;
 		if (early)

@@ -11,10 +11,13 @@
 #define ATTN_DENSE_COUNTER_BYTES 256
 /*
  * Keys and values of a section. Each half of the L2 holds what its SMs read, so that 12 MB for all stay in it
- * beside Q and O. Causal calls gain more from larger sections, which have more long row tiles to begin with.
+ * beside Q and O. Causal calls need more: few heads at a time are slower, since all SMs then ask for the same
+ * lines, and so are row tiles too few to be balanced.
  */
 #define ATTN_DENSE_SECTION_BYTES (12 << 20)
-#define ATTN_DENSE_CAUSAL_BYTES	(32 << 20)
+#define ATTN_DENSE_CAUSAL_BYTES	(48 << 20)
+#define ATTN_DENSE_CAUSAL_HEADS	8	/* KV heads of a section, */
+#define ATTN_DENSE_CAUSAL_TILES	2	/* or as many as have this many row tiles for each SM */
 
 /* The scalars of a call on which its row tiles depend. */
 struct attn_dense_sizes {
@@ -36,13 +39,36 @@ static inline int32_t attn_dense_shift(int32_t group)
 	return 1 << shift == group && group <= 64 ? shift : 0;
 }
 
+/*
+ * Returns the number of KV heads in a section. Sections have equally many heads, if possible: a short one has
+ * too few row tiles for all SMs. tiles: the row tiles of a KV head of a request, at least 1.
+ */
+static inline int32_t attn_dense_section(const struct attn_dense_sizes *s, int64_t tiles)
+{
+	const int64_t heads = (int64_t)s->batch * s->num_kv_heads;
+	const int64_t bytes = (int64_t)s->max_kv_len * s->key_bytes;
+	int64_t most = s->causal ? ATTN_DENSE_CAUSAL_BYTES : ATTN_DENSE_SECTION_BYTES, sections;
+
+	most /= bytes > 1 ? bytes : 1;
+	if (s->causal) {
+		int64_t enough = (ATTN_DENSE_CAUSAL_TILES * (int64_t)s->num_sms + tiles - 1) / tiles;
+
+		if (enough < ATTN_DENSE_CAUSAL_HEADS)
+			enough = ATTN_DENSE_CAUSAL_HEADS;
+		most = most < enough ? most : enough;
+	}
+	most = most < heads ? most : heads;
+	if (most < 1)
+		return 1;
+	sections = (heads + most - 1) / most;
+	return (int32_t)((heads + sections - 1) / sections);
+}
+
 /* Sets the plan, except the index arrays and the counter. Returns the number of row tiles, or -errno. */
 static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, struct attn_dense_plan *plan)
 {
-	int32_t group = s->num_qo_heads / s->num_kv_heads, shift = attn_dense_shift(group);
+	int32_t group = s->num_qo_heads / s->num_kv_heads, shift = attn_dense_shift(group), each;
 	int64_t rows = (int64_t)s->max_qo_len << shift, items;
-	int64_t key_bytes = (int64_t)s->max_kv_len * s->key_bytes;
-	int64_t section = s->causal ? ATTN_DENSE_CAUSAL_BYTES : ATTN_DENSE_SECTION_BYTES;
 
 	plan->batch = s->batch;
 	plan->units = s->num_qo_heads >> shift;
@@ -52,12 +78,9 @@ static inline int attn_dense_lay_out_tiles(const struct attn_dense_sizes *s, str
 	/* packed rows and row tiles are counted in 32 bits */
 	if (rows > 0x7fffffff - s->rows || items > 0x7fffffff - 2 * s->num_sms)
 		return cairn_error(EOPNOTSUPP, "%s: max_qo_len, num_qo_heads, batch: too large", s->name);
-	section /= key_bytes > 1 ? key_bytes : 1;
-	plan->section = section < 1 ? 1 : (int32_t)section;
 	/* units of one KV head read the same keys, so a section can have more units */
-	plan->section *= group >> shift;
-	if ((int64_t)plan->section * plan->row_tiles > 0x7fffffff)
-		plan->section = 0x7fffffff / plan->row_tiles;
+	each = group >> shift;
+	plan->section = attn_dense_section(s, plan->row_tiles ? (int64_t)plan->row_tiles * each : 1) * each;
 	return (int)items;
 }
 

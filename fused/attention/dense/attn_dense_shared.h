@@ -15,9 +15,8 @@
 /*
  * As cairn_attn_dense(), but the last 64 elements of the keys in row j of K are row j of `shared`: an array
  * [nnz_kv, 64] of dtype, packed and 16-byte aligned. The last 64 elements of each key in args->k are not read
- * and may be anything. qk_dim is 192 and v_dim 128. The caller must have zeroed the first 4 bytes of the
- * workspace, on the stream. If shared is NULL, this is cairn_attn_dense() with any dimensions and any
- * contents of the workspace.
+ * and may be anything. qk_dim is 192 and v_dim 128. The last request has no key, and the caller must have
+ * zeroed the first 4 bytes of the workspace, on the stream. If shared is NULL, this is cairn_attn_dense().
  */
 int attn_dense_with_shared(const struct cairn_attn_dense_args *args, const void *shared, void *stream);
 

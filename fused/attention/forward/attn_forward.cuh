@@ -23,6 +23,7 @@
  *   call        the arguments that consumers need
  *   sight       what a lane knows about the keys that its rows see, including the bits `own`
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
+ *   from_end    whether a row tile's key tiles come from its last to its first
  *   makes_keys  whether other warps of the grid write K during the kernel; await_keys() then waits for a tile
  *               of it, and `made` is the state that the producer keeps for these waits
  *   slices()    the number of CTAs that share the keys of a row tile; for fronts with contiguous keys
@@ -191,6 +192,12 @@ template <class F> ATTN_DEV uint32_t attn_describe(uint32_t addr)
 	return low;
 }
 
+/* Returns which of a row tile's key tiles is the ith to be processed. */
+template <class V> ATTN_DEV int attn_key_tile(int i, int num_tiles)
+{
+	return V::from_end ? num_tiles - 1 - i : i;
+}
+
 /* Issues S = Q K^T for a warpgroup's 64 rows. q and k are low words of descriptors. */
 template <int dtype, class F> ATTN_DEV void attn_issue_qk(float *s, uint32_t q, uint32_t k)
 {
@@ -308,7 +315,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<F::keys / 2>(sc[0]);
 	attn_release<F>(s.empty_k);
-	V::template bend<F>(sc, w, begin, s, k, scale.cap);
+	V::template bend<F>(sc, w, begin + attn_key_tile<V>(0, num_tiles) * F::keys, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
 	d_k = attn_describe<F>(s.k + k.stage * F::k_bytes);
 	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own, []() { }, pack);
@@ -344,7 +351,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		ptx_wgmma_wait_group<1>();
 		wgmma_keep<F::keys / 2>(sc[0]);
 		attn_release<F>(s.empty_k + 8 * k.stage);
-		V::template bend<F>(sc, w, begin + i * F::keys, s, k, scale.cap);
+		V::template bend<F>(sc, w, begin + attn_key_tile<V>(i, num_tiles) * F::keys, s, k, scale.cap);
 		attn_advance<F::stages>(&k);
 		d_k = attn_describe<F>(s.k + k.stage * F::k_bytes);
 		if (fresh) {

@@ -125,7 +125,7 @@ struct attn_range {
 	typedef struct attn_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_sight sight;
-	static constexpr bool by_threads = false, makes_keys = false;
+	static constexpr bool by_threads = false, makes_keys = false, from_end = true;
 	struct made { };
 
 	/*

@@ -128,7 +128,7 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
 	typedef struct attn_made made;
-	static constexpr bool by_threads = false, sliced = kind != VARIANT_WHOLE;
+	static constexpr bool by_threads = false, from_end = !H::has_key, sliced = kind != VARIANT_WHOLE;
 	static constexpr bool makes_keys = H::has_key && kind != VARIANT_IN_PLACE;
 	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
 

@@ -4,8 +4,9 @@
  *
  * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh). If no
  * request has more than MLA_FEW packed rows, the consumers are those of mla_decode_few.cuh. CTAs of the same
- * request run at the same time and share its keys through the L2. Keys are split over CTAs if there are fewer
- * tasks than SMs; a second kernel then merges the parts in the order of the keys.
+ * request run at the same time and share its keys through the L2, or as a cluster of two, each of which
+ * copies half of every tile for both. Keys are split over CTAs if there are fewer tasks than SMs; a second
+ * kernel then merges the parts in the order of the keys.
  *
  * Registers    consumers 232 (O 128, S 32, two P of 16), producer 40; where threads copy keys 224 and 56,
  *              where they convert them 208 and 88
@@ -24,6 +25,7 @@
 
 #define MERGE_THREADS	(MLA_RANK / 4)
 #define MLA_FEW		32	/* up to this many packed rows per request, the products are transposed */
+#define CLUSTER_TILES	8	/* least tiles of keys of a CTA in a cluster */
 #define MAX_PARTIAL	((size_t)512 << 20)
 
 /* Sets the rows past the last request to 0, and their lse to -INFINITY. All producers call it. */
@@ -36,6 +38,13 @@ ATTN_DEV void zero_rest(const struct mla_call &c)
 		((uint4 *)c.out)[i] = make_uint4(0, 0, 0, 0);
 	for (int64_t i = first + at; c.lse && i < c.rows; i += step)
 		c.lse[i] = -CUDART_INF_F;
+}
+
+/* Waits for all threads of the cluster. */
+ATTN_DEV void meet(void)
+{
+	ptx_barrier_cluster_arrive_release();
+	ptx_barrier_cluster_wait_acquire();
 }
 
 /* Returns the number r of registers of a consumer thread; a producer thread has 504 - 2 r. */
@@ -57,15 +66,17 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 		mla_init_barriers<fetch>(smem);
 		ptx_prefetch_tensormap(&maps.latent);
 		ptx_prefetch_tensormap(&maps.rope);
-		if (fetch == MLA_BOXES) {
+		if (fetch < MLA_THREADS_16) {
 			ptx_prefetch_tensormap(&maps.pairs);
-			ptx_prefetch_tensormap(&maps.rotated);
+			ptx_prefetch_tensormap(&maps.panels);
 		}
 	}
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
 	t = mla_find_task(c, s_all);
 	__syncthreads();
+	if (fetch == MLA_CLUSTERS)
+		meet();
 	if (threadIdx.x < 256) {
 		ptx_setmaxnreg_inc<mla_regs(fetch)>();
 		if (few)
@@ -81,10 +92,14 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 		else if (fetch == MLA_THREADS_16)
 			mla_produce_16bit(c, t, smem);
 		else if (threadIdx.x < 256 + 64 && threadIdx.x % 32 == 0 && t.count)
-			mla_produce_boxes(c, maps, t, smem);
+			mla_produce_boxes<fetch>(c, maps, t, smem);
+		__syncwarp();
 		if (c.splits == 1)
 			zero_rest(c);
 	}
+	/* the other CTA may still copy to this one's shared memory, or arrive there */
+	if (fetch == MLA_CLUSTERS)
+		meet();
 }
 
 /* Sets the weights of a row's splits; lane i has those of splits i and i + 32. Returns the row's maximum. */
@@ -182,6 +197,8 @@ static int64_t most_tasks(const struct cairn_mla_decode_args *a)
 
 	if (a->num_slots)
 		return a->nnz_qo * of_token;
+	if (a->max_qo_len == 1)
+		return (a->nnz_qo < a->kv.batch ? a->nnz_qo : a->kv.batch) * of_token;
 	/* each request has at most one partial tile */
 	all = (all + MLA_ROWS - 1) / MLA_ROWS + a->kv.batch;
 	return all < a->kv.batch * of_request ? all : a->kv.batch * of_request;
@@ -212,6 +229,17 @@ static int32_t choose_splits(const struct plan *p, int32_t max_keys)
 		}
 	}
 	return best;
+}
+
+/*
+ * Returns whether clusters of two pay: if tasks 2 n and 2 n + 1 always have the same keys, because each
+ * request with rows has two tasks, both of its only token; and if the keys are worth the time until both CTAs
+ * run.
+ */
+static bool in_clusters(const struct plan *p, const struct cairn_mla_decode_args *a)
+{
+	return p->fetch == MLA_BOXES && a->max_qo_len == 1 && a->num_heads > MLA_ROWS &&
+	       a->kv.max_len >= CLUSTER_TILES * MLA_KEYS * p->call.splits && p->sms == cairn_num_sms();
 }
 
 /* Lays out the call and the workspace at `ws`, which may be NULL. Returns 0 or -errno. */
@@ -247,6 +275,8 @@ static int make_plan(struct plan *p, const struct cairn_mla_decode_args *a, char
 	/* at least one CTA, which zeroes the rows past the last one */
 	c->tasks = tasks > 0 ? (int32_t)tasks : 1;
 	c->splits = choose_splits(p, a->num_slots ? a->num_slots : a->kv.max_len);
+	if (in_clusters(p, a))
+		p->fetch = MLA_CLUSTERS;
 	parts = c->splits > 1 ? c->splits * c->rows : 0;
 	c->part = (float *)ws;
 	c->ml = (float2 *)(ws + parts * MLA_RANK * sizeof(float));
@@ -288,7 +318,7 @@ static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *
 	if (p->fetch >= MLA_THREADS_16)
 		return 0;
 	CAIRN_TRY(map_pairs(&maps->pairs, a->kv.k_pages, slots));
-	return map_rows(&maps->rotated, a->kv.k_pages, slots, MLA_RANK + MLA_ROPE, MLA_RANK + MLA_ROPE,
+	return map_rows(&maps->panels, a->kv.k_pages, slots, MLA_RANK + MLA_ROPE, MLA_RANK + MLA_ROPE,
 			MLA_KEYS);
 }
 
@@ -297,6 +327,8 @@ template <int dtype> static const void *kernel_of(const struct plan *p)
 	switch (p->fetch) {
 	case MLA_BOXES:
 		return (const void *)mla_decode_kernel<dtype, MLA_BOXES, 0>;
+	case MLA_CLUSTERS:
+		return (const void *)mla_decode_kernel<dtype, MLA_CLUSTERS, 0>;
 	case MLA_THREADS_16:
 		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_16, MLA_FEW> :
 				(const void *)mla_decode_kernel<dtype, MLA_THREADS_16, 0>;
@@ -316,6 +348,7 @@ static int launch_tasks(struct plan *p, struct mla_maps *maps, const struct cair
 	int at_once = p->call.tasks;
 
 	l.grid[1] = (unsigned int)p->call.splits;
+	l.cluster = p->fetch == MLA_CLUSTERS ? 2 : 0;
 	l.block[0] = MLA_THREADS;
 	l.smem = MLA_SMEM_BYTES;
 	if (p->sms < cairn_num_sms())

@@ -96,6 +96,8 @@ int cairn_mla_decode_ref(const struct cairn_mla_decode_args *args, void *stream)
  * sample of the rows; the others need only be finite.
  */
 int cairn_mla_decode_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact);
+/* The same for a table that rounds the partial results of split keys to dtype. */
+int cairn_mla_decode_peer_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact);
 /* Returns 0, or the error that all of our tables return for these arguments; reads no array. */
 int cairn_mla_decode_check(const struct cairn_mla_decode_args *args);
 /* The part of cairn_mla_decode_check() that reads only the scalars. */

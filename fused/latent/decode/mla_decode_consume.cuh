@@ -276,15 +276,31 @@ ATTN_DEV void mla_add_theirs(float (*o)[4], uint32_t (*p)[4], struct mla_state *
 	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
 }
 
+/* Releases half of a buffer for a warp, to all CTAs that copy to it; see attn_release() for the order. */
+template <int fetch> ATTN_DEV void mla_release(uint32_t mbar)
+{
+	if (fetch != MLA_CLUSTERS) {
+		elected_arrive(mbar);
+		return;
+	}
+	__syncwarp();
+	if (threadIdx.x % 32 < ELECTED_LANES) {
+#pragma unroll
+		for (int cta = 0; cta < 2; cta++)
+			ptx_mbarrier_arrive_relaxed_cluster(ptx_mapa(mbar, cta));
+	}
+}
+
 /*
  * Waits until at most `later` batches of products that began after that of tile i with V are in flight, and
  * frees the warpgroup's half of the tile's buffer.
  */
-template <int later> ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_work &x, int i)
+template <int later, int fetch>
+ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_work &x, int i)
 {
 	ptx_wgmma_wait_group<later>();
 	wgmma_keep<MLA_COLUMNS / 2>(o[0]);
-	elected_arrive(mla_free(x.smem, i & 1, x.group));
+	mla_release<fetch>(mla_free(x.smem, i & 1, x.group));
 }
 
 /* Processes tile i, one of the warpgroup's own. first: it is the first tile of the task. */
@@ -303,7 +319,7 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	}
 	mla_issue_qk<dtype, fetch, 1>(s[0], x.smem, i);
 	if (!first)
-		mla_end_pv<1>(o, x, i - 1);
+		mla_end_pv<1, fetch>(o, x, i - 1);
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<MLA_KEYS / 2>(s[0]);
 	mla_mask<fetch>(s, c, t, *w, x.smem, i, x.all_see);
@@ -313,7 +329,7 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	mla_clear_tail<fetch>(t, x.smem, i, x.group, x.group);
 	attn_rescale<MLA_COLUMNS>(o, w->keep);
 	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
-	mla_end_pv<0>(o, x, i);
+	mla_end_pv<0, fetch>(o, x, i);
 }
 
 template <int dtype, int fetch>
@@ -339,7 +355,7 @@ ATTN_DEV void mla_consume(const struct mla_call &c, const struct mla_task &t, ui
 		if (i == t.count) {
 			mla_clear_tail<fetch>(t, smem, i - 1, group, group);
 			mla_add_theirs<dtype>(o, p, &w, x, i - 1);
-			mla_end_pv<0>(o, x, i - 1);
+			mla_end_pv<0, fetch>(o, x, i - 1);
 		}
 		mla_join_sums(&w, smem, group);
 	}

@@ -65,10 +65,31 @@ ATTN_DEV int32_t mla_pool_row(const struct mla_call &c, int32_t entry, int32_t k
 }
 
 /*
+ * Starts the copy of group g of tile i. In a cluster, each CTA copies one panel of two to both CTAs; they
+ * take turns with the last panel.
+ */
+template <int fetch>
+ATTN_DEV void mla_copy_boxes(const struct mla_maps &maps, uint32_t to, int i, int g, int row, uint32_t mbar)
+{
+	const int rank = fetch == MLA_CLUSTERS ? (int)ptx_cluster_ctarank() : 0;
+
+	if (fetch == MLA_CLUSTERS && g < 4)
+		ptx_cp_async_bulk_tensor_2d_g2s_multicast(to + rank * MLA_PANEL_BYTES, &maps.panels,
+							  (2 * g + rank) * 64, row, mbar, 3);
+	else if (fetch == MLA_CLUSTERS && (i >> 1 & 1) == rank)
+		ptx_cp_async_bulk_tensor_2d_g2s_multicast(to, &maps.panels, MLA_RANK, row, mbar, 3);
+	else if (fetch == MLA_BOXES && g < 4)
+		ptx_cp_async_bulk_tensor_3d_g2s(to, &maps.pairs, 0, row, 2 * g, mbar);
+	else if (fetch == MLA_BOXES)
+		ptx_cp_async_bulk_tensor_2d_g2s(to, &maps.panels, MLA_RANK, row, mbar);
+}
+
+/*
  * Copies the tiles of one buffer by TMA, from pages that hold whole tiles; one lane calls this. Each of two
  * warps serves one buffer, so that the first copies of a tile do not queue behind the last copies of the tile
  * before.
  */
+template <int fetch>
 ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps &maps,
 				const struct mla_task &t, uint32_t smem)
 {
@@ -86,14 +107,11 @@ ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps 
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
 			const int g = mla_group(i, nth);
-			const uint32_t full = mla_full(smem, buffer, g), at = to + 2 * g * MLA_PANEL_BYTES;
+			const uint32_t full = mla_full(smem, buffer, g);
 
 			mla_wait_free(smem, i, nth);
 			ptx_mbarrier_arrive_expect_tx(full, (g < 4 ? 2 : 1) * MLA_PANEL_BYTES);
-			if (g < 4)
-				ptx_cp_async_bulk_tensor_3d_g2s(at, &maps.pairs, 0, row, 2 * g, full);
-			else
-				ptx_cp_async_bulk_tensor_2d_g2s(at, &maps.rotated, MLA_RANK, row, full);
+			mla_copy_boxes<fetch>(maps, to + 2 * g * MLA_PANEL_BYTES, i, g, row, full);
 		}
 	}
 }

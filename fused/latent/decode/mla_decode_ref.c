@@ -18,6 +18,9 @@
  *			 (u + 4E) |out| + tiny
  *	|lse - exact| <= sum_j w_j (d_j + 2E (1 + max - s_j)) + (sqrt(n) + n/32 + 32) E/2 + 2E (|max| + |lse|)
  *
+ * The largest part of a sum over parts of the keys is at most sum_j w_j |c_j|; an implementation that rounds
+ * parts to dtype errs by u times this besides (cairn_mla_decode_peer_exact()).
+ *
  * The term of tiny counts only keys with p_j below the normal range. Rows that a NaN or an infinity leaves
  * undefined are not checked.
  */
@@ -84,6 +87,7 @@ static void load_key(const struct cairn_mla_decode_args *a, int64_t slot, double
 struct row {
 	double q[DIM], key[DIM], out[RANK], bound[RANK], lse, lse_bound;
 	double squares[RANK], magnitude[RANK], moved[RANK], small[RANK];
+	double parts;		/* the rounding of partial results, relative to their size */
 	double *s, *e;		/* [keys]: logits, then p; bounds of the logits' errors */
 	double *slots;		/* [keys]: with slots, those that the row lists, ascending */
 };
@@ -199,7 +203,7 @@ static void bound_row(const struct cairn_mla_decode_args *a, int b, int i, int n
 	}
 	for (int l = 0; l < RANK; l++)
 		r->bound[l] = r->moved[l] + 6 * u / sqrt(3) * sqrt(r->squares[l]) + tiny * r->small[l] / sum +
-			      (sqrt(n) + n / 32.0 + 32) * E / 2 * r->magnitude[l] +
+			      ((sqrt(n) + n / 32.0 + 32) * E / 2 + r->parts) * r->magnitude[l] +
 			      (u + 4 * E) * fabs(r->out[l]) + tiny;
 }
 
@@ -383,8 +387,11 @@ static void zero_rest(const struct cairn_mla_decode_args *a, struct row *r, stru
 	}
 }
 
-/* Sets values and bounds in exact, or, if exact is NULL, writes rounded results to the arguments' arrays. */
-static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *exact)
+/*
+ * Sets values and bounds in exact, or, if exact is NULL, writes rounded results to the arguments' arrays.
+ * parts: see struct row
+ */
+static int all_rows(const struct cairn_mla_decode_args *a, double parts, struct cairn_exact *exact)
 {
 	uint32_t step = exact ? sample_step(a) : 0;
 	uint8_t *finite = exact ? find_finite(a) : NULL;
@@ -398,6 +405,7 @@ static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *e
 
 		no_memory |= !r;
 		if (r) {
+			r->parts = parts;
 			r->s = (double *)(r + 1);
 			r->e = r->s + most;
 			r->slots = r->e + most;
@@ -420,22 +428,29 @@ static int all_rows(const struct cairn_mla_decode_args *a, struct cairn_exact *e
 	return no_memory ? cairn_error(ENOMEM, "mla_decode: no memory for %d logits", most) : 0;
 }
 
-static int run(const struct cairn_mla_decode_args *args, struct cairn_exact *exact)
+static int run(const struct cairn_mla_decode_args *args, int rounds_parts, struct cairn_exact *exact)
 {
 	struct cairn_mla_decode_args a;
 
 	CAIRN_TRY(cairn_mla_decode_check(args));
 	cairn_copy_args(&a, args, sizeof(a));
-	return a.kv.batch && a.nnz_qo ? all_rows(&a, exact) : 0;
+	if (!a.kv.batch || !a.nnz_qo)
+		return 0;
+	return all_rows(&a, rounds_parts ? cairn_dtype_roundoff(a.dtype) : 0, exact);
 }
 
 int cairn_mla_decode_ref(const struct cairn_mla_decode_args *args, void *stream)
 {
 	(void)stream;
-	return run(args, NULL);
+	return run(args, 0, NULL);
 }
 
 int cairn_mla_decode_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact)
 {
-	return run(args, exact);
+	return run(args, 0, exact);
+}
+
+int cairn_mla_decode_peer_exact(const struct cairn_mla_decode_args *args, struct cairn_exact *exact)
+{
+	return run(args, 1, exact);
 }

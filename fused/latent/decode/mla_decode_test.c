@@ -166,6 +166,9 @@ static const struct shape last[] = {
 	{ N("limits_4133", 1, 2, 4133, 64, 4), .flags = LSE | LIMITS },
 	{ N("limits_2117_fp8", 1, 1, 2117, 64, 4), .flags = LSE | F16 | FP8 | LIMITS },
 	{ N("slots_2056", 1, 2, 500, 64, 2), .slots = 2056, .flags = LSE },
+	/* as many requests as SMs have room for in pairs, and keys for two tasks that share them */
+	{ N("large_b66_h65", 66, 1, 513, 64, 65), .flags = DEVICE | PAGED_RAGGED | PAGED_PADDED | LSE },
+	{ N("large_b66_h128_f16", 66, 1, 640, 128, 128), .flags = DEVICE | F16 | STEPS, .scale = 1 },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)
@@ -712,6 +715,11 @@ static int exact(const void *args, struct cairn_exact *e)
 	return cairn_mla_decode_exact(args, e);
 }
 
+static int peer_exact(const void *args, struct cairn_exact *e)
+{
+	return cairn_mla_decode_peer_exact(args, e);
+}
+
 static void pair_rows(struct cairn_test *t)
 {
 	cairn_pairs_check(t, &pair_table, NUM_PAIRS);
@@ -719,7 +727,35 @@ static void pair_rows(struct cairn_test *t)
 	cairn_pairs_check(t, &slots_table, NUM_SLOTS);
 }
 
-static const struct cairn_unit units[] = { { "pair_rows", pair_rows } };
+/* Two keys of equal weight with latents 1 and -1: a peer that rounds parts of them may err by u more. */
+static void peer_bound(struct cairn_test *t)
+{
+	static uint16_t pages[2 * DIM], q[DIM];
+	static double val[2][RANK], bound[2][RANK];
+	const int32_t qo[] = { 0, 1 }, pages_of[] = { 0, 1 }, page = 0, len = 2;
+	struct cairn_exact ours = { .val = val[0], .bound = bound[0] };
+	struct cairn_exact peer = { .val = val[1], .bound = bound[1] };
+	const struct cairn_mla_decode_args a = {
+		.size = sizeof(a), .out = val, .q_latent = q, .q_rope = q + RANK, .qo_indptr = qo,
+		.kv = { .k_pages = pages, .indptr = pages_of, .indices = &page, .last_page_len = &len,
+			.batch = 1, .num_pages = 1, .page_size = 2, .max_len = 2 },
+		.nnz_qo = 1, .max_qo_len = 1, .num_heads = 1, .kv_lora_rank = RANK, .rope_dim = DIM - RANK,
+		.dtype = CAIRN_BF16, .sm_scale = 1,
+	};
+
+	for (int l = 0; l < RANK; l++) {
+		pages[l] = cairn_double_to_bf16(1);
+		pages[DIM + l] = cairn_double_to_bf16(-1);
+	}
+	EXPECT(t, cairn_mla_decode_exact(&a, &ours) == 0);
+	EXPECT(t, cairn_mla_decode_peer_exact(&a, &peer) == 0);
+	for (int l = 0; l < RANK; l++) {
+		EXPECT(t, val[0][l] == 0 && val[1][l] == 0);
+		EXPECT(t, fabs(bound[1][l] - bound[0][l] - cairn_dtype_roundoff(CAIRN_BF16)) < 1e-12);
+	}
+}
+
+static const struct cairn_unit units[] = { { "pair_rows", pair_rows }, { "peer_bound", peer_bound } };
 
 const struct cairn_family cairn_mla_decode_family = {
 	.stage = "fused", .name = "mla_decode",
@@ -734,6 +770,7 @@ const struct cairn_family cairn_mla_decode_family = {
 		.in = { FIELD(q_latent), FIELD(q_rope) }, .out = { FIELD(out), FIELD(lse) },
 		.keys = FIELD(kv.indptr),
 	},
-	.describe = describe, .setup = setup, .relist = relist, .exact = exact, .reject = reject,
+	.describe = describe, .setup = setup, .relist = relist, .exact = exact,
+	.peer_exact = peer_exact, .reject = reject,
 	.cost_s = 60, .cheap_factor = 8,	/* a key of one head costs 1088 products */
 };

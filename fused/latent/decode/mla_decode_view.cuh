@@ -44,6 +44,7 @@
 /* Ways in which the producer finds and copies keys. */
 enum mla_fetch {
 	MLA_BOXES,		/* by TMA, from pages of whole tiles */
+	MLA_CLUSTERS,		/* the same, each panel by one of two CTAs for both */
 	MLA_THREADS_16,		/* by threads, from pages of any size or lists of slots */
 	MLA_THREADS_8,		/* the same for 8-bit keys, which threads convert */
 };
@@ -65,7 +66,7 @@ struct mla_call {
 
 struct mla_maps {
 	CUtensorMap latent, rope;	/* the queries' two parts, as [rows][512] and [rows][64] */
-	CUtensorMap pairs, rotated;	/* the pool in boxes of 64 keys, of two panels or one */
+	CUtensorMap pairs, panels;	/* the pool in boxes of 64 keys, of two panels or one */
 };
 
 /* A task. num_rows 0: there is none. */
@@ -97,17 +98,20 @@ ATTN_DEV uint32_t mla_p_ready(uint32_t smem, int tile, int warp)
 
 ATTN_DEV uint32_t mla_q_full(uint32_t smem) { return smem + MLA_AT_BARRIERS + 176; }
 
-/* Each thread that copies keys arrives once for its copies, and each of these warps once for its stores. */
+/*
+ * Each thread that copies keys arrives once for its copies, and each of these warps once for its stores.
+ * Buffers are free when the consumers of all CTAs that get the same copies have released them.
+ */
 template <int fetch> ATTN_DEV void mla_init_barriers(uint32_t smem)
 {
-	const int copies = fetch == MLA_THREADS_16 ? 128 : 0;
+	const int copies = fetch == MLA_THREADS_16 ? 128 : 0, ctas = fetch == MLA_CLUSTERS ? 2 : 1;
 
 	for (int buffer = 0; buffer < 2; buffer++) {
 		for (int g = 0; g < MLA_GROUPS; g++)
-			ptx_mbarrier_init(mla_full(smem, buffer, g), fetch == MLA_BOXES ? 1 :
+			ptx_mbarrier_init(mla_full(smem, buffer, g), fetch < MLA_THREADS_16 ? 1 :
 					  copies + 4 * ELECTED_LANES);
 		for (int half = 0; half < 2; half++)
-			ptx_mbarrier_init(mla_free(smem, buffer, half), 4 * ELECTED_LANES);
+			ptx_mbarrier_init(mla_free(smem, buffer, half), ctas * 4 * ELECTED_LANES);
 		for (int warp = 0; warp < 4; warp++)
 			ptx_mbarrier_init(mla_p_ready(smem, buffer, warp), ELECTED_LANES);
 	}
