@@ -22,7 +22,7 @@
 /* maximum, in units of log2, from which attn_softmax_fused() uses the exact form */
 #define ATTN_FUSED_LIMIT 64.0f
 /* by how much, in units of log2, a logit may exceed the maximum that its row keeps */
-#define ATTN_LATE	8.0f
+#define ATTN_LATE	8
 
 /*
  * Turns s = q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), where x = sm_scale q.k / softcap. `twice` is 2 log2(e)
@@ -144,14 +144,14 @@ template <int tiles> ATTN_DEV float attn_row_max(float (*s)[4], int r, float m)
  * the request. Rows of other requests must not take part in this choice, because the two forms differ in
  * their last bits.
  *
- * A row keeps its maximum m until a logit exceeds it by ATTN_LATE; keep[] is exactly 1 meanwhile, so that O
- * is seldom rescaled. p is then at most 2^8, which both dtypes and l have room for.
+ * A row keeps its maximum m until a logit exceeds it by `late`; keep[] is exactly 1 meanwhile, so that O is
+ * seldom rescaled. p is then at most 2^late, which both dtypes and l have room for.
  *
  * An exponential occupies its unit for eight cycles, which other instructions should fill: the maximum of
  * row 1 is computed among the exponentials of row 0, and after(), which turns p into operands, among those
  * of row 1. between() is called after those of row 0.
  */
-template <int tiles, class Between, class After>
+template <int tiles, int late = ATTN_LATE, class Between, class After>
 ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
 				 int own, Between between, After after)
 {
@@ -162,7 +162,7 @@ ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float ke
 		const bool large = __any_sync(~0u, (own >> r & 1) & (local != -CUDART_INF_F) &
 						   !(fabsf(local * scale_log2) < ATTN_FUSED_LIMIT));
 		const float most = attn_quad_max(local);
-		const float top = (most - m[r]) * scale_log2 > ATTN_LATE ? most : m[r];
+		const float top = (most - m[r]) * scale_log2 > late ? most : m[r];
 
 		if (large) {
 			if (r == 0)
