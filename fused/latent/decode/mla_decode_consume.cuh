@@ -323,7 +323,7 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<MLA_KEYS / 2>(s[0]);
 	mla_mask<fetch>(s, c, t, *w, x.smem, i, x.all_see);
-	/* p of the largest logit is exactly 1: with a maximum that is kept for longer, rounding P errs by more */
+	/* p of the largest logit is exactly 1: with a maximum that is kept longer, rounding P errs by more */
 	attn_softmax_fused<MLA_KEYS / 8, 0>(s, w->m, w->l, w->keep, x.scale_log2, w->own, []() { },
 					 [&]() { attn_p_fragments<dtype, MLA_KEYS / 8>(p, s); });
 	mla_give(p, *w, x.smem, i);
