@@ -56,8 +56,8 @@ fewer=
 if [ "$(nproc)" -lt 8 ]; then
 	gently="nice -n 19"
 	if ! ls /dev/nvidia[0-9]* >/dev/null 2>&1; then
-		fewer="--two-kinds $(sed -n 's/^\([^# ][^ ]*\).*/--skip \1/p' conformance/few.txt | tr '\n' ' ')"
-		echo "# no GPU, $(nproc) processors: two kinds of input a case, without the cases of conformance/few.txt"
+		fewer="--one-kind $(sed -n 's/^\([^# ][^ ]*\).*/--skip \1/p' conformance/few.txt | tr '\n' ' ')"
+		echo "# no GPU, $(nproc) processors: one kind of input a case, without the cases of conformance/few.txt"
 	fi
 fi
 set -f	# the skipped names are globs of the suite's

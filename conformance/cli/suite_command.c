@@ -125,7 +125,7 @@ static int have_gpu(void)
 
 enum { O_IMPL = 256, O_SEED, O_REPEAT, O_DEVICE, O_JSON, O_SKIP, O_MUTANTS, O_MUSTPASS, O_WAIVERS, O_SANITIZE,
 	O_ONCE, O_JUNIT, O_JOBS, O_SHARD, O_SLOWEST, O_VERBOSE, O_DRAWN,
-	O_TWO_KINDS, O_HELP };
+	O_ONE_KIND, O_HELP };
 
 #define BIT(o)	(1u << ((o) - O_IMPL))
 
@@ -139,7 +139,7 @@ static const struct option suite_options[] = {
 	{ "waivers", required_argument, NULL, O_WAIVERS },
 	{ "sanitize", optional_argument, NULL, O_SANITIZE },
 	{ "junit", required_argument, NULL, O_JUNIT }, { "jobs", required_argument, NULL, O_JOBS },
-	{ "two-kinds", no_argument, NULL, O_TWO_KINDS },
+	{ "one-kind", no_argument, NULL, O_ONE_KIND },
 	{ "shard", required_argument, NULL, O_SHARD }, { "list-slowest", optional_argument, NULL, O_SLOWEST },
 	{ "once", no_argument, NULL, O_ONCE }, { "verbose", no_argument, NULL, O_VERBOSE },
 	{ "help", optional_argument, NULL, O_HELP }, { NULL, 0, NULL, 0 },
@@ -184,8 +184,8 @@ static const struct {
 	{ O_DRAWN,
 	  "  --drawn N         draw N cases at random for each operation (two for built-in tables,\n"
 	  "                    hundreds to thousands if a table is a plug-in, list: none)\n" },
-	{ O_TWO_KINDS,
-	  "  --two-kinds       of a case's kinds of input take 'normal' and one other, in turn\n" },
+	{ O_ONE_KIND,
+	  "  --one-kind        run a case with one of its kinds of input, in turn\n" },
 	{ O_DEVICE,
 	  "  --device N|NAME   CUDA device (0); or an RDMA device, mlx5_0, instead of the NIC model:\n"
 	  "                    names what this machine lacks for it, or uses it; both may be given\n" },
@@ -351,8 +351,8 @@ static int run_suite(const char *cmd, int argc, char **argv, struct cairn_option
 		case O_SLOWEST:
 			opt->slowest = optarg ? (int)number(cmd, "list-slowest", optarg, 1, 1000) : 20;
 			break;
-		case O_TWO_KINDS:
-			opt->two_kinds = 1;
+		case O_ONE_KIND:
+			opt->one_kind = 1;
 			break;
 		case O_ONCE:
 			opt->once = 1;

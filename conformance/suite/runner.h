@@ -50,7 +50,7 @@ struct cairn_options {
 	int slowest;		/* check: how many of the slowest cases to print */
 	/* run at most this many cases of each family, selected by sanitize.c; 0: all cases */
 	int sanitize;
-	int two_kinds;		/* check: of a case's kinds take NORMAL and one other, in turn */
+	int one_kind;		/* check: run a case with one of its kinds, in turn */
 	int once;		/* bench: one call of a row, for a profiler */
 	const char *json;	/* files to write; NULL: none */
 	const char *junit;

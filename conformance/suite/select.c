@@ -40,17 +40,17 @@ int cairn_glob_match(const struct cairn_options *opt, const struct cairn_family 
 	return opt->num_globs == 0;
 }
 
-/* Returns a case's kinds: all or, with opt->two_kinds, NORMAL and one of the others, by the case's number. */
+/* Returns a case's kinds: all or, with opt->one_kind, one of them, by the case's number. */
 static unsigned kinds_of(const struct cairn_options *opt, const struct cairn_selected *s)
 {
-	const unsigned normal = CAIRN_KIND_BIT(CAIRN_KIND_NORMAL), others = s->desc.kinds & ~normal;
-	int turn = others ? s->case_index % __builtin_popcount(others) : 0;
+	const int num = __builtin_popcount(s->desc.kinds);
+	int turn = num ? s->case_index % num : 0;
 
-	if (!opt->two_kinds || !others)
+	if (!opt->one_kind || !num)
 		return s->desc.kinds;
 	for (int kind = 0; ; kind++)
-		if ((others & CAIRN_KIND_BIT(kind)) && turn-- == 0)
-			return (s->desc.kinds & normal) | CAIRN_KIND_BIT(kind);
+		if ((s->desc.kinds & CAIRN_KIND_BIT(kind)) && turn-- == 0)
+			return CAIRN_KIND_BIT(kind);
 }
 
 /* Calls fn for each kind of the case that s describes. */
