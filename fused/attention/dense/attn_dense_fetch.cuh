@@ -324,12 +324,10 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	constexpr bool early = F::q_stages > 1;
 	struct attn_dense_order order = {};
 	struct attn_dense_walk w;
-	typename V::made made = {};
 	uint32_t landed = 0;
 	int tiles = 0;			/* key tiles of all earlier row tiles */
 	int before = 0;			/* where the keys begin whose V comes next */
 
-	static_assert(early || !V::makes_keys, "the arrival of Q tells who makes the keys of a row tile");
 	attn_dense_draw<F, V>(plan, a, &order);
 	w = attn_dense_seek<F, V>(plan, a, s, &order);
 	if (early)
@@ -340,10 +338,8 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 		for (int i = 0; i <= w.num_tiles; i++) {
 			const int behind = attn_key_tile<V>(i, w.num_tiles) * F::keys;
 
-			if (i < w.num_tiles) {
-				V::template await_keys<F>(a, w, i, &made);
+			if (i < w.num_tiles)
 				attn_dense_fetch_k<F>(maps, s, w.row + behind, w.kv_head, tiles + i);
-			}
 			if (!early && i == 0)
 				attn_dense_fetch_q<F>(maps, s, w, order.found - 1);
 			if (early && i == min(2, w.num_tiles)) {

@@ -24,8 +24,6 @@
  *   sight       what a lane knows about the keys that its rows see, including the bits `own`
  *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
  *   from_end    whether a row tile's key tiles come from its last to its first
- *   makes_keys  whether other warps of the grid write K during the kernel; await_keys() then waits for a tile
- *               of it, and `made` is the state that the producer keeps for these waits
  *   slices()    the number of CTAs that share the keys of a row tile; for fronts with contiguous keys
  *   scale()     the factors of a row tile's logits
  *   look()      the sight of the nth row tile

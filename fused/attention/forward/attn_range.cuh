@@ -125,8 +125,7 @@ struct attn_range {
 	typedef struct attn_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_sight sight;
-	static constexpr bool by_threads = false, makes_keys = false, from_end = true;
-	struct made { };
+	static constexpr bool by_threads = false, from_end = true;
 
 	/*
 	 * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. In a
@@ -141,9 +140,6 @@ struct attn_range {
 
 	/* The number of CTAs that share the keys of a row tile, each of which takes a slice of them. */
 	ATTN_METHOD constexpr int slices(const call &) { return 1; }
-
-	template <class F, class W>
-	ATTN_METHOD void await_keys(const call &, const W &, int, struct made *) { }
 
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{

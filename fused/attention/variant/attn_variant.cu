@@ -7,8 +7,10 @@
  *
  * Slices: if a call has at most half as many row tiles as SMs, and many keys, the keys of each row tile are
  * cut into slices of equally many key tiles. A CTA attends to one slice and writes the states of its rows, in
- * fp32, to the workspace; a second kernel merges them (attn_variant_merge.cuh). With a hook key() and at most
- * 64 rows in a row tile, keys are rotated in shared memory instead of the workspace.
+ * fp32, to the workspace; a second kernel merges them (attn_variant_merge.cuh).
+ *
+ * With a hook key(), a kernel rotates all keys into the workspace first (attn_variant_keys.cuh). If there are
+ * slices and at most 64 rows in a row tile, keys are rotated in shared memory instead.
  *
  * Optimisation history: ../NOTES.md.
  */
@@ -145,11 +147,11 @@ static int64_t state_rows(const struct cairn_attn_variant_args *a)
 }
 
 /*
- * Offsets in the workspace: the counter is first; with a hook key(), states of pieces and rotated keys
- * follow, unless keys are rotated in shared memory; with slices, O and the sums of their rows.
+ * Offsets in the workspace: the counter is first; with a hook key(), rotated keys follow, unless they are
+ * rotated in shared memory; with slices, O and the sums of their rows.
  */
 struct places {
-	size_t states, turned, o, sums, bytes;
+	size_t turned, o, sums, bytes;
 	int turns;			/* a hook key() rotates keys into the workspace */
 };
 
@@ -169,10 +171,8 @@ static struct places places_of(const struct cairn_attn_variant_args *a, const st
 
 	take(&p, ATTN_DENSE_COUNTER_BYTES);
 	p.turns = attn_variant_turns_keys(a->variant) && !d->in_place;
-	if (p.turns) {
-		p.states = take(&p, a->num_kv_heads * attn_variant_pieces(a->nnz_kv, a->batch) * 4);
+	if (p.turns)
 		p.turned = take(&p, (int64_t)a->num_kv_heads * a->nnz_kv * a->head_dim * 2);
-	}
 	p.o = take(&p, rows * a->head_dim * 4);
 	p.sums = take(&p, rows * 8);
 	return p;
@@ -191,28 +191,37 @@ int cairn_attn_variant_workspace(const struct cairn_attn_variant_args *args, siz
 	return 0;
 }
 
-/*
- * Sets the map of the rotated keys, and the members of the call that concern them. Zeroes the counter and the
- * states of pieces.
- */
-static int turn_keys(const struct cairn_attn_variant_args *a, const struct cairn_attn_dense_args *dense,
-		     const struct places *p, int keys, struct attn_variant_call *call, CUtensorMap *map,
-		     cudaStream_t stream)
+/* Sets the map of the rotated keys, and the members of the call that concern them. */
+static int set_keys(const struct cairn_attn_variant_args *a, const struct cairn_attn_dense_args *dense,
+		    const struct places *p, int keys, struct attn_variant_call *call, CUtensorMap *map)
 {
 	int64_t rows = a->nnz_kv ? a->nnz_kv : 1;
-	char *workspace = (char *)a->workspace;
 
 	call->k = a->k;
 	call->k_stride = cairn_attn_dense_k_stride(dense);
 	call->k_head_stride = cairn_attn_dense_k_head_stride(dense);
 	call->nnz_kv = a->nnz_kv;
-	call->pieces = (int32_t)attn_variant_pieces(a->nnz_kv, a->batch);
-	call->states = (uint32_t *)(workspace + p->states);
-	call->turned = workspace + p->turned;
-	CAIRN_TRY(attn_dense_map_kv(map, dense, call->turned, a->head_dim, a->head_dim, rows * a->head_dim,
-				    keys));
-	CAIRN_CUDA(cudaMemsetAsync(workspace, 0, p->turned, stream));
-	return 0;
+	call->kv_heads = a->num_kv_heads;
+	call->turned = (char *)a->workspace + p->turned;
+	return attn_dense_map_kv(map, dense, call->turned, a->head_dim, a->head_dim, rows * a->head_dim,
+				 keys);
+}
+
+/* Launches the kernel that rotates all keys, and zeroes the plan's counter. */
+static int turn_keys(const struct cairn_attn_variant_args *a, int num_sms, const void *kernel,
+		     struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
+{
+	/* with sms, CTAs may not run beside each other on more SMs than the call may use */
+	const int64_t most = a->sms ? num_sms : num_sms * 16;
+	const int64_t ctas = (int64_t)a->nnz_kv * a->num_kv_heads * a->head_dim / (64 * ATTN_TURNERS) + 1;
+	void *params[] = { call, plan };
+	struct cairn_launch l = {};
+
+	l.grid[0] = (unsigned int)(ctas < most ? ctas : most);
+	l.block[0] = ATTN_TURNERS;
+	l.pdl = !a->sms;
+	l.stream = stream;
+	return cairn_launch(kernel, &l, params);
 }
 
 /* Sets the members of the call that concern slices. */
@@ -254,7 +263,7 @@ static int kernels_of(const struct cairn_attn_variant_args *a, struct attn_varia
 	return 0;
 }
 
-/* Makes the tensor maps; if `turns`, that of K is the one of turn_keys(). */
+/* Makes the tensor maps; if `turns`, that of K is the one of set_keys(). */
 static int make_maps(const struct cairn_attn_dense_args *dense, const struct form *f, int shift, int turns,
 		     struct attn_dense_maps *maps)
 {
@@ -296,16 +305,14 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	plan.kv_indptr = args->kv_indptr;
 	CAIRN_TRY(make_maps(&dense, &d.form, call.shift, p.turns, &maps));
 	if (p.turns)
-		CAIRN_TRY(turn_keys(args, &dense, &p, d.form.keys, &call, &maps.k, (cudaStream_t)stream));
+		CAIRN_TRY(set_keys(args, &dense, &p, d.form.keys, &call, &maps.k));
 	l.block[0] = (unsigned int)d.form.threads;
 	l.smem = d.form.smem;
 	l.stream = stream;
 	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, d.items * d.slices, d.num_sms, args->workspace,
 					 args->sms, p.turns));
-	if (p.turns) {
-		l.pdl = 0;		/* a memset comes before the kernel */
-		l.grid[0] = (unsigned int)d.num_sms;	/* CTAs without a row tile rotate keys */
-	}
+	if (p.turns)
+		CAIRN_TRY(turn_keys(args, d.num_sms, kernels.keys, &call, &plan, stream));
 	if (d.slices == 1)
 		return cairn_launch(kernels.whole, &l, params);
 	CAIRN_TRY(cairn_launch(d.in_place ? kernels.in_place : kernels.slice, &l, params));

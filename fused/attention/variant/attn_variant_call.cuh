@@ -5,7 +5,7 @@
 
 #include "fused/attention/forward/attn_range.cuh"
 
-#define ATTN_PIECE	32		/* keys that a warp rotates at a time */
+#define ATTN_TURNERS	256		/* threads of a CTA that rotates keys */
 #define ATTN_MERGERS	128		/* threads of a CTA that merges the states of slices */
 
 enum attn_variant_kind {
@@ -19,12 +19,11 @@ struct attn_variant_call : attn_call {
 	const float *t[4];
 	int32_t group;			/* query heads of a KV head */
 	int32_t interleaved;
-	/* if key() rotates into the workspace: K, and its states of pieces and rotated keys; else 0 */
+	/* if key() rotates into the workspace: K, and where its rotated keys go; else 0 */
 	const void *k;
 	void *turned;			/* [KV head][nnz_kv][dim] */
-	uint32_t *states;		/* [KV head][pieces] */
 	int64_t k_stride, k_head_stride;
-	int32_t nnz_kv, pieces;
+	int32_t nnz_kv, kv_heads;
 	/*
 	 * with slices: the number of slices of a row tile's keys, and the workspace's states of rows: O, and
 	 * its maximum and sum
@@ -35,14 +34,6 @@ struct attn_variant_call : attn_call {
 	float *state_o;			/* [slice][state_rows][dim] */
 	float2 *state_sums;		/* [slice][state_rows] */
 };
-
-/*
- * Returns the number of states of a KV head. attn_variant_pieces.cuh defines which piece each one belongs to.
- */
-static inline int64_t attn_variant_pieces(int64_t nnz_kv, int64_t batch)
-{
-	return nnz_kv / ATTN_PIECE + batch + 1;
-}
 
 /* Beside one consumer warpgroup and the producer, seven warps rotate Q and K. */
 template <class F> struct attn_form_in_place : F {

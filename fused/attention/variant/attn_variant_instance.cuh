@@ -39,14 +39,25 @@ attn_variant_merge_kernel(const __grid_constant__ struct attn_variant_call a,
 	attn_variant_merge<dtype, head_dim, struct attn_variant_hooks_here>(a, plan, tiles);
 }
 
+#ifdef ATTN_KEY
+template <int dtype, int head_dim>
+static __global__ __launch_bounds__(ATTN_TURNERS) void
+attn_variant_keys_kernel(const __grid_constant__ struct attn_variant_call a,
+			 const __grid_constant__ struct attn_dense_plan plan)
+{
+	attn_variant_turn<dtype, head_dim, struct attn_variant_hooks_here>(a, plan);
+}
+#endif
+
 template <int dtype, int head_dim> static struct attn_variant_kernels kernels_of(void)
 {
 	return { (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_WHOLE>,
 		 (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_SLICE>,
 #ifdef ATTN_KEY
 		 (const void *)attn_variant_kernel<dtype, head_dim, VARIANT_IN_PLACE>,
+		 (const void *)attn_variant_keys_kernel<dtype, head_dim>,
 #else
-		 nullptr,
+		 nullptr, nullptr,
 #endif
 		 (const void *)attn_variant_merge_kernel<dtype, head_dim> };
 }

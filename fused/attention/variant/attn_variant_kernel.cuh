@@ -2,8 +2,9 @@
 /*
  * attn_variant_kernel - the kernel of attn_variant as a template over the hooks of a text
  *
- * This is the kernel of attn_dense with the front of attn_variant_view.cuh. If the text rotates, the three
- * warps beside the producer rotate Q (attn_variant_rotate.cuh) and K (attn_variant_keys.cuh).
+ * This is the kernel of attn_dense with the front of attn_variant_view.cuh. If the text has query(), the
+ * three warps beside the producer rotate Q (attn_variant_rotate.cuh). If it has key(), another kernel rotates
+ * all keys into the workspace first (attn_variant_keys.cuh).
  *
  * If there are few row tiles, another form runs (VARIANT_SLICE): each CTA attends to a slice of the keys of
  * one row tile, and a second kernel (attn_variant_merge.cuh) merges their results. If, besides, these row
@@ -46,36 +47,6 @@ ATTN_DEV void attn_variant_write_empty(const struct attn_dense_plan &plan, const
 	}
 }
 
-/* Waits for Q of the nth row tile. Returns the row tile's number of key tiles. */
-template <class F> ATTN_DEV int attn_await_q(const struct attn_smem<struct attn_row_tile> &s, int nth)
-{
-	ptx_mbarrier_wait(attn_raw_q<F>(s) + nth % F::q_stages * 8, nth / F::q_stages & 1);
-	return s.tiles[nth % ATTN_NUM_TILES].num_tiles;
-}
-
-/*
- * Makes a CTA without a row tile help to rotate the keys of another CTA's row tile. The producer calls this;
- * it describes those keys in *t, which has none before.
- */
-template <class F, class V>
-ATTN_DEV void attn_join_others(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
-			       struct attn_row_tile *t)
-{
-	const int items = plan.batch * plan.units * plan.row_tiles * V::slices(a);
-	const int shares = gridDim.x / items + 1;
-	int skip;
-
-	if ((int)blockIdx.x < items)
-		return;
-	attn_dense_find<F, V>(plan, a, blockIdx.x % items / V::slices(a), t);
-	skip = t->num_tiles * (int)(blockIdx.x / items) / shares;
-	__syncwarp();
-	if (threadIdx.x % 32 == 0) {
-		t->begin += skip * F::keys;
-		t->num_tiles -= skip;
-	}
-}
-
 /* Returns the number of a thread among those beside the producer; read again, see attn_thread(). */
 template <class F> ATTN_DEV int attn_beside(void)
 {
@@ -94,45 +65,26 @@ ATTN_DEV void attn_rotate_all(const struct attn_variant_call &a,
 
 	for (int nth = 0;; nth++) {
 		const struct attn_row_tile *t = &s.tiles[nth % ATTN_NUM_TILES];
-		const int stage = nth % F::q_stages, num_tiles = attn_await_q<F>(s, nth);
-		const int thread = attn_beside<F>();
+		const int stage = nth % F::q_stages, thread = attn_beside<F>();
 
-		if (num_tiles > 0)
+		ptx_mbarrier_wait(attn_raw_q<F>(s) + stage * 8, nth / F::q_stages & 1);
+		if (t->num_tiles > 0)
 			attn_rotate_q<dtype, F, H, interleaved>(a, *t, s.q + stage * F::q_bytes, thread);
 		attn_rotated(s.full_q + 8 * stage);
+		if (t->num_tiles < 0)
+			return;
 		if (kind == VARIANT_IN_PLACE)
 			attn_rotate_k<dtype, F, H, interleaved>(a, *t, s, thread, &k);
-		else if (num_tiles < 0 && nth == 0)
-			t = &s.tiles[1];	/* attn_join_others() */
-		if (H::has_key && kind != VARIANT_IN_PLACE && t->num_tiles > 0)
-			attn_turn_keys<dtype, F, H, kind == VARIANT_SLICE, interleaved>(a, *t, thread / 32);
-		if (num_tiles < 0)
-			return;
 	}
-}
-
-/*
- * Makes the consumers rotate keys before they attend. A CTA with a slice has one row tile, so the consumers
- * would only wait for these keys.
- */
-template <int dtype, class F, class H, bool interleaved>
-ATTN_DEV void attn_rotate_slice(const struct attn_variant_call &a,
-				const struct attn_smem<struct attn_row_tile> &s)
-{
-	const struct attn_row_tile *t = &s.tiles[attn_await_q<F>(s, 0) < 0];	/* 1: attn_join_others() */
-
-	if (t->num_tiles > 0)
-		attn_turn_keys<dtype, F, H, true, interleaved>(a, *t, 3 + (int)threadIdx.x / 32);
 }
 
 template <int dtype, int head_dim, class H, enum attn_variant_kind kind>
 ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct attn_dense_plan &plan,
 			       const struct attn_dense_maps &maps, uint8_t *s_all)
 {
-	constexpr bool rotates = H::has_query || H::has_key;
+	constexpr bool in_place = kind == VARIANT_IN_PLACE, rotates = H::has_query || in_place;
 	typedef struct attn_variant_form<head_dim, rotates, kind> F;
 	typedef struct attn_variant_view<H, kind> V;
-	constexpr bool in_place = kind == VARIANT_IN_PLACE;
 	constexpr int warps = attn_rotators<F>();
 	struct attn_smem<struct attn_row_tile> s = attn_lay_out<F, struct attn_row_tile>(s_all);
 	const int beside = (int)threadIdx.x - F::groups * 128 - 32;	/* from 0: after the producer */
@@ -141,15 +93,12 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 		attn_init_barriers<F>(s, 1);
 		if (rotates)
 			attn_init_raw<F, in_place>(s);
-		s.tiles[1].num_tiles = 0;
 	}
 	__syncthreads();
 	ptx_griddepcontrol_wait();
 	if (beside >= -32) {
 		ptx_setmaxnreg_dec<F::producer_regs>();
 		if (beside < 0) {
-			if (V::makes_keys)
-				attn_join_others<F, V>(a, plan, &s.tiles[1]);
 			attn_dense_produce<F, V>(plan, a, maps, rotates ? attn_raw_view<F, in_place>(s) : s);
 		} else {
 			attn_variant_write_empty<dtype, H>(plan, a, blockIdx.x * warps + beside / 32,
@@ -162,10 +111,6 @@ ATTN_DEV void attn_variant_run(const struct attn_variant_call &a, const struct a
 		ptx_griddepcontrol_launch_dependents();
 	} else {
 		ptx_setmaxnreg_inc<F::regs>();
-		if (kind == VARIANT_SLICE && H::has_key && a.interleaved)
-			attn_rotate_slice<dtype, F, H, true>(a, s);
-		else if (kind == VARIANT_SLICE && H::has_key)
-			attn_rotate_slice<dtype, F, H, false>(a, s);
 		attn_consume<dtype, F, V>(a, s);
 	}
 }

@@ -5,7 +5,7 @@
  * The producer's copies of Q complete on mbarriers of their own. The warps beside it wait for these, call the
  * hook query() for each pair of elements, write the pair back to shared memory in dtype, and arrive at
  * full_q, for which the consumers wait. With VARIANT_IN_PLACE, they do the same with K, key() and full_k;
- * otherwise attn_variant_keys.cuh rotates keys.
+ * otherwise the kernel of attn_variant_keys.cuh has rotated the keys.
  */
 #ifndef CAIRN_ATTN_VARIANT_ROTATE_CUH
 #define CAIRN_ATTN_VARIANT_ROTATE_CUH

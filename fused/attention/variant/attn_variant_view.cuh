@@ -8,8 +8,9 @@
 #ifndef CAIRN_ATTN_VARIANT_VIEW_CUH
 #define CAIRN_ATTN_VARIANT_VIEW_CUH
 
+#include "fused/attention/dense/attn_dense_fetch.cuh"
 #include "fused/attention/variant/attn_variant_bend.cuh"
-#include "fused/attention/variant/attn_variant_pieces.cuh"
+#include "fused/attention/variant/attn_variant_call.cuh"
 
 #define real	float
 #include "fused/attention/variant/attn_variant_text.h"
@@ -127,17 +128,9 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
-	typedef struct attn_made made;
-	static constexpr bool by_threads = false, from_end = !H::has_key, sliced = kind != VARIANT_WHOLE;
-	static constexpr bool makes_keys = H::has_key && kind != VARIANT_IN_PLACE;
+	static constexpr bool by_threads = false, sliced = kind != VARIANT_WHOLE;
+	static constexpr bool from_end = kind != VARIANT_IN_PLACE;	/* see attn_rotate_k() */
 	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
-
-	template <class F>
-	ATTN_METHOD void await_keys(const call &a, const struct attn_dense_walk &w, int i, made *m)
-	{
-		if (makes_keys)
-			attn_await_pieces<F>(a, w, i, m);
-	}
 
 	ATTN_METHOD int slices(const call &a) { return sliced ? a.slices : 1; }
 

@@ -25,7 +25,6 @@
 	H(attn_variant_merge_cuh, "fused/attention/variant/attn_variant_merge.cuh") \
 	H(attn_variant_rotate_cuh, "fused/attention/variant/attn_variant_rotate.cuh") \
 	H(attn_variant_keys_cuh, "fused/attention/variant/attn_variant_keys.cuh") \
-	H(attn_variant_pieces_cuh, "fused/attention/variant/attn_variant_pieces.cuh") \
 	H(attn_variant_view_cuh, "fused/attention/variant/attn_variant_view.cuh") \
 	H(attn_variant_bend_cuh, "fused/attention/variant/attn_variant_bend.cuh") \
 	H(attn_variant_call_cuh, "fused/attention/variant/attn_variant_call.cuh") \

@@ -5,10 +5,11 @@
 
 /*
  * Kernels for whole row tiles and for slices of their keys, and the one that merges slices. in_place is for
- * slices of a text with key(), with few rows; NULL without key().
+ * slices of a text with key(), with few rows; keys rotates all keys before one of the other two; both are
+ * NULL without key().
  */
 struct attn_variant_kernels {
-	const void *whole, *slice, *in_place, *merge;
+	const void *whole, *slice, *in_place, *keys, *merge;
 };
 
 #endif

@@ -42,11 +42,13 @@ static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, int turns
 {
 	CUresult res = get_kernel((CUkernel *)&kernels->whole, library, "attn_variant_kernel");
 
-	kernels->in_place = NULL;
+	kernels->in_place = kernels->keys = NULL;
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->slice, library, "attn_variant_slice_kernel");
 	if (res == CUDA_SUCCESS && turns_keys)
 		res = get_kernel((CUkernel *)&kernels->in_place, library, "attn_variant_in_place_kernel");
+	if (res == CUDA_SUCCESS && turns_keys)
+		res = get_kernel((CUkernel *)&kernels->keys, library, "attn_variant_keys_kernel");
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->merge, library, "attn_variant_merge_kernel");
 	return res;
