@@ -330,7 +330,7 @@ ATTN_DEV void attn_begin_piece(const struct attn_bsr_call &c, const struct attn_
 			       struct attn_bsr_walk *w)
 {
 	const struct attn_unit u = c.w.units[at.unit];
-	const int32_t to = min(at.to, u.num_tiles), nth = r->nth % ATTN_NUM_TILES;
+	const int32_t to = min(at.to, u.num_tiles), nth = r->nth % F::tiles;
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
 
 	*w = attn_begin<F>(c, maps, u, at.from, to, attn_piece_slot(&u, at.run, at.from, to), &s.tiles[nth],
@@ -344,8 +344,8 @@ ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_smem
 {
 	const int buffer = attn_wait_q<F>(s, r->nth);
 
-	attn_gather_q<F>(c, s.tiles[r->nth % ATTN_NUM_TILES], s.q + buffer * F::q_bytes,
-			 attn_extra<F>(s)->tokens[r->nth % ATTN_NUM_TILES]);
+	attn_gather_q<F>(c, s.tiles[r->nth % F::tiles], s.q + buffer * F::q_bytes,
+			 attn_extra<F>(s)->tokens[r->nth % F::tiles]);
 	attn_fetched(s.full_q + 8 * buffer, true);
 	r->nth++;
 }
@@ -447,7 +447,7 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 		attn_fetched(attn_wait_room<F>(s, r, ATTN_RAW_END).full, false);
 	buffer = attn_wait_q<F>(s, r.nth);
 	if (attn_thread() == 0)
-		s.tiles[r.nth % ATTN_NUM_TILES].num_tiles = -1;
+		s.tiles[r.nth % F::tiles].num_tiles = -1;
 	attn_fetched(s.full_q + 8 * buffer, true);
 }
 

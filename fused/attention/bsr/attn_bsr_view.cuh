@@ -34,6 +34,11 @@ struct attn_bsr_form : attn_form<dim, dim, keys_, groups_, stages_, q_stages_, r
 	static constexpr int raw_stages = raw_stages_, raw_bytes = keys_ * dim;
 	static constexpr int element_bytes = raw_stages ? 1 : 2;
 	static constexpr int converter_regs = converter_regs_;
+	/*
+	 * With pieces of one key tile each, the producer may begin the third piece after the one whose logits
+	 * are in the softmax, while the results of the piece before that one are being written.
+	 */
+	static constexpr int tiles = 5;
 	static constexpr int threads = (groups_ + (converter_regs ? 2 : 1)) * 128;
 	static constexpr int panel_step = 8 * ATTN_PANEL, group_step = 8 * dim * 2;
 	/* attn_bsr_extra begins at a multiple of 1024 bytes, as the swizzle of TMA requires */
@@ -63,7 +68,7 @@ template <class F> struct attn_bsr_extra {
 	 */
 	uint4 bits[2 * F::stages][F::rows];
 	uint32_t all_seen[2 * F::stages];
-	int32_t tokens[ATTN_NUM_TILES][F::rows];	/* of each row tile */
+	int32_t tokens[F::tiles][F::rows];	/* of each row tile */
 	int32_t positions[2][F::keys];			/* of keys, for the threads of the producer */
 	struct attn_bsr_token mine[F::rows];
 	int32_t runs, whole;				/* of struct attn_plan_head */
@@ -106,7 +111,7 @@ template <class F> struct attn_bsr_view {
 
 	ATTN_METHOD sight look(const call &c, const struct attn_smem<tile> &s, int nth, int group)
 	{
-		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
+		const tile &t = s.tiles[nth % F::tiles];
 		int thread = attn_thread(), first = attn_token(t.row0, c.d.magic);
 		int last = attn_token(min(t.row0 + F::rows, t.rows) - 1, c.d.magic);
 		sight w;
@@ -160,8 +165,8 @@ template <class F> struct attn_bsr_view {
 	ATTN_METHOD void finish(const call &c, const struct attn_smem<tile> &s, int nth, float (*o)[4],
 				const float m[2], const float l[2], int group)
 	{
-		const tile &t = s.tiles[nth % ATTN_NUM_TILES];
-		const int32_t *tokens = attn_extra<F>(s)->tokens[nth % ATTN_NUM_TILES];
+		const tile &t = s.tiles[nth % F::tiles];
+		const int32_t *tokens = attn_extra<F>(s)->tokens[nth % F::tiles];
 		int thread = attn_thread(), in_tile = group * 64 + thread / 32 * 16 + thread % 32 / 4;
 		float scale = c.a.softcap > 0 ? c.a.softcap : c.a.sm_scale * t.k_scale;
 

@@ -78,6 +78,7 @@ struct attn_form {
 	static constexpr int panel_step = keys * ATTN_PANEL, group_step = 8 * ATTN_PANEL;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
 	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
+	static constexpr int tiles = ATTN_NUM_TILES;	/* descriptions of row tiles */
 	static constexpr bool shared = false;	/* whether the last panel of K is the same for all heads */
 	static constexpr int ctas = 1;		/* that share the tiles of K and V, as a cluster */
 };
@@ -99,7 +100,7 @@ template <class T> struct attn_smem {
 	uint32_t q, k, v;		/* [q_stages], [stages], [stages] tiles */
 	uint32_t full_q, empty_q, full_k, empty_k, full_v, empty_v;	/* mbarriers, one for each stage */
 	uint32_t landed;		/* mbarriers for the producer alone, one for each of two stages */
-	T *tiles;			/* [ATTN_NUM_TILES] */
+	T *tiles;			/* [F::tiles] */
 	uint8_t *extra;			/* the front's own data, after the first F::smem_bytes */
 };
 
@@ -109,7 +110,7 @@ template <class F, class T> ATTN_DEV struct attn_smem<T> attn_lay_out(uint8_t *s
 	uint32_t at = ptx_smem(s_all) + F::data_bytes;
 
 	static_assert(F::stages <= 4 && F::q_stages <= 2, "mbarriers overlap");
-	static_assert(192 + ATTN_NUM_TILES * sizeof(T) <= ATTN_EXTRA_BYTES, "descriptions overlap");
+	static_assert(192 + F::tiles * sizeof(T) <= ATTN_EXTRA_BYTES, "descriptions overlap");
 	s.q = ptx_smem(s_all);
 	s.k = s.q + F::q_stages * F::q_bytes;
 	s.v = s.k + F::stages * F::k_bytes;
@@ -321,7 +322,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 		bool fresh = ++i == num_tiles;		/* the step begins a row tile */
 
 		if (fresh) {
-			const typename V::tile *t = &s.tiles[++nth % ATTN_NUM_TILES];
+			const typename V::tile *t = &s.tiles[++nth % F::tiles];
 
 			elected_arrive(s.empty_q + 8 * q.stage);
 			attn_advance<F::q_stages>(&q);

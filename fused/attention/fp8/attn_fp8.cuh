@@ -39,7 +39,7 @@ template <int dim_, int stages_, int q_stages_, int regs_, int producer_regs_> s
 	static constexpr int rows = groups * 64, threads = (groups + 1) * 128;
 	static constexpr int q_bytes = rows * dim, k_bytes = keys * dim, v_bytes = keys * dim;
 	static constexpr int data_bytes = q_stages * q_bytes + stages * (k_bytes + v_bytes);
-	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES;
+	static constexpr int smem_bytes = data_bytes + ATTN_EXTRA_BYTES, tiles = ATTN_NUM_TILES;
 };
 
 /* Where the scales of a row tile begin: at the block of its q, and at the first block of its keys. */
