@@ -181,7 +181,7 @@ static void operations(struct cairn_test *t)
 static void is_judged(struct cairn_test *t)
 {
 	char path[PATH_MAX], out[65536];
-	char *argv[] = { "cairn", "check", "--impl", path, "--skip", "*.far_*", "--drawn", "5",
+	char *argv[] = { "cairn", "check", "--impl", path, "--skip", "*.far_*", "--drawn", "5", "--one-kind",
 			 "primitives.pick_ids", "primitives.token_counts",
 			 "fused.moe.smallest", "fused.moe.one_expert*",
 			 "fused.decode_step.one_key", "fused.cluster_attn.batch_0",

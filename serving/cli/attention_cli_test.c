@@ -157,6 +157,27 @@ static void other_model(struct cairn_test *t)
 	cairn_lead_destroy(lead);
 }
 
+/* Without libsodium no worker could join, so a command that waits for workers ends at once. */
+static void without_libsodium(struct cairn_test *t)
+{
+	static const char *const names[] = { "libsodium.so.23", "libsodium.so.26", "libsodium.so" };
+	const char *before = getenv("LD_LIBRARY_PATH");
+	char path[PATH_MAX], out[16384];
+
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++)
+		cairn_tmpfile(t, path, sizeof(path), names[i], "not a library", 13);
+	before = before ? strdup(before) : NULL;
+	setenv("LD_LIBRARY_PATH", cairn_tmpdir(t), 1);
+	EXPECT(t, CAIRN(out, "generate", "--impl", "cpu", "--prompt", "a", "--attention-workers", "1",
+			"--workers-listen", "127.0.0.1:0") != 0);
+	EXPECT_CONTAINS(t, out, "libsodium is not installed");
+	if (before)
+		setenv("LD_LIBRARY_PATH", before, 1);
+	else
+		unsetenv("LD_LIBRARY_PATH");
+	free((void *)(uintptr_t)before);
+}
+
 /* ---- processes that mpirun or srun starts with one command line ---- */
 
 /* Returns a port that is free now. */
@@ -289,7 +310,8 @@ static void transport(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "transport", transport }, { "same_answer", same_answer }, { "refused", refused },
-	{ "other_model", other_model }, { "started_together", started_together },
+	{ "other_model", other_model }, { "without_libsodium", without_libsodium },
+	{ "started_together", started_together },
 };
 
 const struct cairn_family cairn_attention_cli_family = {

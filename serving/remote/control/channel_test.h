@@ -19,19 +19,9 @@
 #include <unistd.h>
 
 #include "serving/remote/control/control.h"
-#include "serving/remote/control/sodium.h"
+#include "serving/remote/control/sodium_test.h"
 
 #define PATIENCE	5000		/* ms */
-
-static inline int have_sodium(struct cairn_test *t)
-{
-	const struct sodium *s;
-
-	if (!sodium_load(&s))
-		return 1;
-	cairn_skip(t, "%s", cairn_last_error());
-	return 0;
-}
 
 /* Makes two connected sockets; over TCP on a loopback address, or a pair of Unix sockets. */
 static inline int connect_two(int fd[2], int over_tcp)

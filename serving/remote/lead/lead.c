@@ -13,6 +13,7 @@
 #include "primitives/base/error.h"
 #include "serving/base/clock.h"
 #include "serving/remote/control/address.h"
+#include "serving/remote/control/sodium.h"
 #include "serving/remote/lead/lead_impl.h"
 #include "serving/remote/remote_fault.h"
 
@@ -61,6 +62,7 @@ static int open_listener(struct cairn_lead *l)
 int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *options)
 {
 	struct cairn_lead *l = calloc(1, sizeof(*l));
+	const struct sodium *sodium;
 	pthread_condattr_t attr;
 	int ret;
 
@@ -77,6 +79,8 @@ int cairn_lead_create(struct cairn_lead **out, const struct cairn_lead_options *
 	pthread_cond_init(&l->changed, &attr);
 	pthread_condattr_destroy(&attr);
 	ret = check_options(&l->opt);
+	if (!ret)
+		ret = sodium_load(&sodium);	/* no member can join without it */
 	if (!ret && !l->opt.listen)
 		ret = lead_start_secret(l);
 	else if (!ret && l->opt.secret_file)

@@ -6,6 +6,7 @@
 
 #include "conformance/harness.h"
 #include "conformance/suite/threads.h"
+#include "serving/remote/control/sodium_test.h"
 #include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_group_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
@@ -196,6 +197,8 @@ static void streams(struct cairn_test *t)
 	struct cairn_model_config whole;
 	struct cairn_tp *tp = NULL;
 
+	if (!have_sodium(t))
+		return;
 	memset(&rig, 0, sizeof(rig));
 	flags = mmap(NULL, 2 * sizeof(*flags), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
 	if (!EXPECT(t, flags != MAP_FAILED) || open_golden(t, &rig.g, "llama3_tiny") ||

@@ -2,6 +2,7 @@
 /* pull_test - what is pulled has the bits of what is computed here; jobs that are dropped or lost */
 #include "conformance/harness.h"
 #include "conformance/suite/spawn.h"
+#include "serving/remote/control/sodium_test.h"
 #include "serving/remote/prefill/pull_rig_test.h"
 
 #define TRANSPORT	"CAIRN_PULL_TRANSPORT"	/* of same_bits; not set: tcp */
@@ -191,6 +192,8 @@ static void carried_by(struct cairn_test *t, const char *transport)
 	char out[8192];
 	int ret;
 
+	if (!have_sodium(t))
+		return;
 	if (PULL_IS_SLOW)
 		return cairn_skip(t, "the NIC model does not go with sanitizers");
 	if (!cairn_run_transport(transport))
