@@ -192,10 +192,11 @@ struct cairn_family {
 	 */
 	int (*form)(void *args, int i);
 	/*
-	 * The argument `planned`, an int32_t; 0: none. 1 tells the operation that its workspace holds the
-	 * plan of the same lists. A call with 0 has left it there or, if the table has it, plan_op (an offset
-	 * in struct cairn_impl; 0: none). Such calls must give the same bits. then_op: an operation that uses
-	 * the plan that `op` has made and writes the outputs (0: none). Bench does not time it.
+	 * planned_field: the argument `planned`, an int32_t; 0: none. If it is 1, the workspace holds a plan
+	 * for the same lists. The plan was made by plan_op (an offset in struct cairn_impl; 0: none) if the
+	 * table has that operation, else by a call with planned 0. Calls that use a plan must give the same
+	 * bits as a call that makes its own. then_op: an operation that uses the plan made by `op` and writes
+	 * the outputs (0: none); bench does not time then_op.
 	 */
 	size_t planned_field, plan_op, then_op;
 	/* floats, 0 or above, that a call may have changed since its plan was made; 0: none */

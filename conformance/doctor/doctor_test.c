@@ -106,7 +106,10 @@ static int put(const char *dir, const char *name, const char *from, const char *
 	return !f || fputs(content, f) < 0 || fclose(f);
 }
 
-/* All libraries are no libraries at all, are another one, crash, exit, or print findings of their own. */
+/*
+ * Every library is replaced by a text file, by a library without the needed functions, or by one that
+ * crashes, exits or prints lines that look like findings while it is loaded.
+ */
 static void survives_bad_libraries(struct cairn_test *t)
 {
 	static const struct {

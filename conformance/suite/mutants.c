@@ -21,6 +21,7 @@
 #include "conformance/tables/tables.h"
 
 #define PART		12		/* mutants hunted together */
+#define MANY		30		/* with --mutants=FILE, a mutant that passes more cases is named */
 
 struct hunted {
 	const struct cairn_mutant *m;
@@ -344,6 +345,9 @@ int cairn_cmd_mutants(const struct cairn_options *opt)
 			       x->timed_out ? "TIMEOUT after" : "SURVIVED", x->judged);
 		else if (opt->verbose)
 			printf("ok - %s # %s; caught by %s\n", x->m->name, x->m->what, x->caught_by);
+		else if (opt->catchers.num && x->judged > MANY)
+			printf("# %s passed %d cases before %s caught it\n", x->m->name, x->judged,
+			       x->caught_by);
 	}
 	printf("mutants: %d of %d caught\n", caught, total);
 	free(hunted);

@@ -3,7 +3,8 @@
  * validate_fault - fault injection for the judges of `cairn validate`
  *
  * In the normal build FAULT() is 0 and costs nothing. validate_mutants.c compiles the judges a second time,
- * under other names, with fault injection; the tests must detect each fault (validate_mutants_test.c).
+ * under other names, with fault injection; the tests must detect each fault (validate_mutants_test.c). The
+ * comment on a fault says what the faulty judge wrongly assumes or does.
  */
 #ifndef CAIRN_VALIDATE_FAULT_H
 #define CAIRN_VALIDATE_FAULT_H

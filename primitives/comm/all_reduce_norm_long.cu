@@ -2,22 +2,22 @@
 /*
  * all_reduce_norm_long.cu - one-shot for long calls: bulk copies move rows, through boxes (comm_device.h)
  *
- * Schedule: one CTA an SM, and CTAs take rows in turn. One thread sends: it brings this rank's rows to shared
- * memory, copies each from there to the box of every peer, and stores the row's flag when the copy has been
- * written, which a bulk copy tells the thread that started it. The row stays in shared memory for its own
- * sum. Another thread receives: it brings the residual's rows, waits for the flags, and brings the peers'
- * rows from the boxes. The other warps sum in rank order, add the residual, round, norm, and put the results
- * over the peer's row and the residual, from where bulk copies bring them to memory. So all copies are whole
- * rows, and several are on their way in each direction while one row is summed.
+ * Schedule: one CTA per SM; CTAs take rows in turn. One thread sends: it loads this rank's rows into shared
+ * memory, copies each to the box of every peer by bulk copies, waits until these are complete, and then sets
+ * the row's flag at the peers. The row stays in shared memory for this rank's own sum. Another thread
+ * receives: it loads the residual's rows, waits for the flags, and loads the peers' rows from the boxes. The
+ * other warps sum in rank order, add the residual, round and normalise. They write the results over the first
+ * peer's row and the residual in shared memory, from where bulk copies bring them to global memory. So all
+ * copies are whole rows, and several are in flight in each direction while one row is summed.
  *
- * A flag is stored after a fence. In a kernel whose threads store to the peers themselves, the fence waits
- * until all that the SM has stored has been acknowledged; here only the sending thread waits, for one row.
+ * A flag is stored after a fence. In a kernel whose threads store to the peers themselves, that fence waits
+ * until all stores of the SM have been acknowledged; here only the sending thread waits, for one row.
  *
- * Bits are those of all_reduce_norm.cu: 4 parts of a row at a time have THREADS threads each, as a CTA of a
- * cluster has there.
+ * The bits equal those of all_reduce_norm.cu, because rows are divided into the same parts: THREADS threads
+ * sum a part, as a CTA of a cluster does there, and four parts are summed at a time.
  *
- * A CTA waits only for the CTA of the same number on every peer, so CTAs need not all be resident if every
- * GPU starts them in order. What does not fit a box takes further launches.
+ * A CTA waits only for the CTAs of the same index on the peers, so CTAs need not all be resident if every GPU
+ * starts them in order. Calls that exceed a box take several launches.
  *
  * shared memory   rows of x, then of the stages: the peers' rows in rank order, and the residual's
  * barriers        a row: two named barriers of the warps that sum; mbarriers full and free of each place

@@ -10,8 +10,9 @@
  * Blocks of LONG bytes and more go to boxes instead (comm_device.h), in pieces. A CTA sends AHEAD pieces
  * before it receives one, so that the link is busy while pieces are copied out of the boxes.
  *
- * A CTA waits for the words that its counterparts send before they wait. All CTAs of a launch are resident at
- * once, on a device that is not full of other work that never ends.
+ * Deadlock is excluded. A CTA waits only for words or pieces that its counterparts on the peers send before
+ * they wait for the same ones, and all CTAs of a launch fit on the device at once, unless other work occupies
+ * its SMs for ever.
  *
  * barriers   one __syncthreads
  *

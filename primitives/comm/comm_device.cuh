@@ -61,7 +61,10 @@ COMM uint32_t *comm_flag(const struct comm_device &c, int owner, int sender, uin
 	return (uint32_t *)comm_word(c, owner, sender, number, i) + 3;
 }
 
-/* Tells all other ranks of piece i, whose bytes this CTA's threads have stored before their last barrier. */
+/*
+ * Sets flag i at all other ranks. The bytes of piece i must have been stored by this CTA's threads before
+ * their last barrier, or by bulk copies whose completion the calling thread has waited for.
+ */
 COMM void comm_tell(const struct comm_device &c, uint32_t number, uint32_t i)
 {
 	__threadfence_system();

@@ -6,23 +6,24 @@
  *           2 stages | heap
  *
  * A mailbox has COMM_WORDS LL words of 128 bits: three 32-bit units of payload and the number of the call
- * that wrote them. Numbers are counted over all calls of the communicator, in the segment, so that captured
- * calls replay. A call writes its messages into set number & 1 of each peer. It may do so because all peers
- * have ended the call before the last one: this rank has ended the last call, which needed messages of that
- * call from every peer, and a peer sends them only after it has ended the one before. Every call must
+ * that wrote them. Calls are numbered in the segment, over all calls of the communicator, so that captured
+ * calls can be replayed. Call n writes its messages into set n & 1 of each peer, which call n - 2 has used.
+ * No peer reads that set any more: this rank has ended call n - 1, for which it needed a message from every
+ * peer, and a peer sends its messages of call n - 1 only after it has ended call n - 2. Every call must
  * therefore await a word of every rank.
  *
- * Mailboxes are filled with 1 bits at first, and no other data ever use their memory, so a word never holds a
- * number that is still to come, unless it was written 2^32 calls ago.
+ * Mailboxes are filled with 1 bits at first, and their memory never holds anything else, so a word cannot
+ * hold the number of a future call, unless it was written 2^32 calls ago.
  *
- * Long messages of all_reduce_norm and all_to_all: the mailbox holds flags only, one for each row or piece:
- * the last 32 bits of a word. The bytes are in the box of the same sender and set, of which the same holds. A
- * flag is stored after a fence, which waits until the bytes before it have been acknowledged; but the link
- * then carries 16 bytes for 16, where words carry 12.
+ * Long messages of all_reduce_norm and all_to_all: the mailbox holds only flags, one for each row or piece,
+ * in the last 32 bits of a word. The bytes are in the box of the same sender and set, which is reused by the
+ * same rule. A flag is stored after a fence, which waits until the bytes before it have been acknowledged. In
+ * return, every byte on the link is payload, whereas an LL word of 16 bytes carries only 12.
  *
- * Copy engines move the bytes of long messages (send_recv.cu), which the receiver finds in a stage after all
- * ranks have met. The two stages are used in turn, counted by the host. A rank may write message k to a stage
- * after the meeting for message k - 1: before it, the receiver has copied message k - 2 out of that stage.
+ * Long messages of send_recv: copy engines move the bytes to a stage of the receiver, which reads it after a
+ * barrier of all ranks (send_recv.cu). The two stages are used in turn, counted by the host. A rank may write
+ * message k to a stage after the barrier of message k - 1: before that barrier, the receiver has copied
+ * message k - 2 out of the same stage.
  */
 #ifndef CAIRN_COMM_DEVICE_H
 #define CAIRN_COMM_DEVICE_H

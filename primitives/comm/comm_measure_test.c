@@ -8,7 +8,7 @@
  * impl nccl: comm_nccl_test.c. With one GPU two ranks share it and the names begin with one_gpu_; this tests
  * the code and says nothing about a link.
  *
- * Each measure has a process of its own, so that one that is stuck keeps nobody else's rows.
+ * Each measure has a process of its own, so that a measure that hangs does not cost the rows of the others.
  */
 #include "conformance/harness.h"
 #include "primitives/comm/comm_measure_test.h"

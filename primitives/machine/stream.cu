@@ -4,8 +4,8 @@
  *
  * Floors: 4.8 TB/s by the datasheet; for small sizes a launch and one round trip to memory, about 1.4 us.
  *
- * All three kernels run as one-shot grids of 256 threads: the hardware gives the next CTA to whichever SM is
- * free, whereas a persistent grid waits for its slowest SM.
+ * All three kernels are one-shot grids of CTAs of 256 threads: the hardware gives the next CTA to whichever
+ * SM is free, whereas a persistent grid waits for its slowest SM.
  *   READ   each warp reads one block of 4 KiB: every lane issues eight loads of 16 bytes, bypassing the L1,
  *          before the first use; 6 CTAs per SM (40 registers) keep up to 192 KiB in flight
  *   WRITE  each thread writes 16 bytes

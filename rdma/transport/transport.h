@@ -127,9 +127,10 @@ struct cairn_put {
 };
 
 /*
- * A put in the order of a stream: two blocks of rows, then the signal. Row i of a block is `bytes` bytes from
- * from + i * from_stride on, which any memory of the stream's device may be, and goes to byte to + i *
- * to_stride of the remote memory. rows 0: no such block. Puts that set one slot must be on one stream.
+ * One block of rows of a put in the order of a stream. Such a put copies up to two blocks and then sets its
+ * signal. Row i has `bytes` bytes. It is read at from + i * from_stride, in any memory of the stream's
+ * device, and written at byte to + i * to_stride of the remote memory. rows 0: the block is absent. All puts
+ * to the same slot must be on one stream.
  */
 struct cairn_stream_rows {
 	const void *from;
@@ -149,13 +150,14 @@ struct cairn_stream_now {
 };
 
 /*
- * A ticket lock among streams of one device, in its memory, zeros at first: a wait takes it, a later put of
- * the same stream gives it up, and streams get it in the order of their requests. What runs in between has
- * the device for itself, but for streams that do not take the lock. No wait for a peer should lie in between.
+ * A ticket lock among the streams of one device. It lies in the device's memory and is zero at first. A wait
+ * takes it, a later put of the same stream releases it, and streams get it in the order in which they ask.
+ * The work in between shares the device only with streams that do not use the lock. It should not contain a
+ * wait for a peer.
  *
- * On a GPU it counts only where calls are captured, as a whole pass is in a graph. Otherwise the host is
- * needed between a wait and the put, and it may wait itself for what waits for the lock: for example, a
- * kernel is loaded at its first launch, when no other one runs.
+ * On a GPU the lock is ignored unless the calls are captured, as those of a whole pass in a graph are.
+ * Without a graph, the host enqueues the work between the wait and the put, and it may itself block on work
+ * that waits for the lock: the first launch of a kernel, for example, loads it only when no other one runs.
  */
 struct cairn_stream_lock {
 	uint64_t next, serving;		/* tickets */
@@ -171,10 +173,10 @@ struct cairn_stream_put {
 };
 
 /*
- * A wait in the order of a stream, for a signal of the peer, and for another stream of this end. Streams take
- * turns by words of the device's memory: when the wait is reached, it sets *ended to its turn, which says
- * that all before it in its stream is done; and it ends when *order is at least the turn before its own, the
- * signal has come and it has the lock. timeout_ms holds for each of the three.
+ * A wait in the order of a stream. When the stream reaches it, it sets *ended to its turn, now->turn, which
+ * tells other streams that all earlier work of this stream is done. It ends when *order, such a word of
+ * another stream, is at least now->turn - 1, the peer's signal has arrived, and it has taken the lock, in
+ * this order. timeout_ms limits each of the three separately.
  */
 struct cairn_stream_wait {
 	const struct cairn_stream_now *now;	/* NULL: ended and order must be NULL, too */
@@ -271,9 +273,10 @@ struct cairn_transport_table {
 	int (*stream_error)(struct cairn_channel *c);
 	int (*stream_stop)(struct cairn_channel *c);
 	/*
-	 * Sets *sum to a sum of memory under a key, on the GPU if the transport has one: bytes that differ in
-	 * value or place give another sum, but for one key in 2^64 or so. It is equal for all back ends. addr
-	 * is a multiple of 8. Waits. One thread at a time calls it for a transport.
+	 * Sets *sum to a keyed checksum of memory, computed on the GPU if the transport has one. If two
+	 * memories differ in a byte or in length, their sums differ for all but about one key in 2^64. All
+	 * back ends give the same sum. addr is a multiple of 8. The call waits for the result. One thread at
+	 * a time calls it for a transport.
 	 */
 	int (*sum)(struct cairn_transport *t, const void *addr, uint64_t bytes, uint64_t key, uint64_t *sum);
 };

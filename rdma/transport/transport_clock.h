@@ -2,13 +2,14 @@
 /*
  * transport_clock - the host's time (transport_now) in kernels, so that ends on two GPUs have one clock
  *
- * The timers of two GPUs begin and run differently: parts in a million are microseconds a second. So each end
- * measures its own GPU's timer against the host's clock when it opens, and every TRANSPORT_CLOCK_MS after
- * that. A kernel of one thread reads the host's time, which a thread of the host writes without a pause into
- * pinned memory. What it reads is at least as old as the time that the read takes, so host's time minus the
- * GPU's timer behind the read is never too large, and the largest of many rounds is kept. A measurement
- * during which the host's thread did not run is too small: the one before counts then, less
- * 1 / TRANSPORT_CLOCK_DRIFT of the time since.
+ * The global timers of two GPUs start at different values and drift apart by microseconds per second. Each
+ * end therefore measures the offset of its GPU's timer from the host's clock when it opens, and every
+ * TRANSPORT_CLOCK_MS after that. A host thread keeps writing its time to pinned memory, and a kernel of one
+ * thread reads it. The time is already old when the read returns, so the difference between it and the timer
+ * after the read never exceeds the true offset, and the kernel keeps the largest difference of
+ * TRANSPORT_CLOCK_ROUNDS reads. If the host thread does not run during a measurement, that difference is too
+ * small. A new offset is therefore at least the previous one less 1 / TRANSPORT_CLOCK_DRIFT of the time
+ * since.
  *
  * The error is less than the time of the shortest read (transport_clock_error) and one step of the GPU's
  * timer. The part that all reads have in common is the same at both ends of a link and cancels out.
@@ -34,11 +35,11 @@ extern "C" {
 
 int transport_clock_start(int gpu, struct transport_clock **c);
 void transport_clock_stop(struct transport_clock *c);	/* NULL: does nothing */
-/* Memory of the GPU with what its timer lacks to the host's time. */
+/* Returns the address in GPU memory of the offset: the host's time minus the GPU's global timer, ns. */
 const uint64_t *transport_clock_at(const struct transport_clock *c);
 uint64_t transport_clock_error(const struct transport_clock *c);	/* ns */
 
-/* transport_stream.cu: enqueues the kernel. clock: what the timer lacks, and the timer at that time. */
+/* transport_stream.cu: enqueues the kernel. clock: the offset, and the timer when it was measured. */
 int transport_clock_launch(uint64_t *clock, struct transport_clock_host *host, void *stream);
 
 #ifdef __cplusplus

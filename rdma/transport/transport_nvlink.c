@@ -154,8 +154,9 @@ static void nvlink_drop(struct cairn_remote *base)
 /* ---- channels ---- */
 
 /*
- * A block holds the slots of both sets, the states of both sets, what this end counts of its puts in stream
- * order (for each slot CTAs, then paced puts, then its link), and the dues of both sets.
+ * A block holds, in this order: the slots of both sets; the states of both sets; this end's counters for puts
+ * in the order of a stream (per slot, the CTAs that have arrived; per slot, the paced puts; then the time at
+ * which the link has carried them all); and the due times of both sets.
  */
 static uint64_t slots_bytes(const struct nvlink_channel *c)
 {

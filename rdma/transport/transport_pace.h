@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * transport_pace - a slower link than the one at hand: when it would have delivered a signal
+ * transport_pace - delays signals as if they came over a slower link than the real one
  *
  * Back ends that have a pace read it from the environment: CAIRN_TCP_PACE, CAIRN_NVLINK_PACE =
- * LATENCY_US:MBYTES_PER_S. Payloads come as always, but a signal shows only when it is due. Each direction of
- * a channel is a link of its own: its puts follow each other in the order in which their payloads have come,
- * each takes bytes / speed, and its signal is due one latency later. The sender is not held, as a card would
- * work beside it.
+ * LATENCY_US:MBYTES_PER_S. Payloads travel at full speed, but a signal becomes visible only when it is due.
+ * Each direction of a channel is a link of its own, which carries puts one after the other, in the order in
+ * which their payloads have arrived. A put occupies the link for bytes / speed, and its signal is due one
+ * latency after that. The sender does not wait, because a card would send in the background.
  *
- * For puts and waits of kernels (nvlink), the sender keeps the link in its own memory. Before a signal it
- * leaves at the peer when this signal is due; there, a slot has room for the last TRANSPORT_DUES of them. A
- * wait that finds its value then waits until the first signal is due that would end it. If more than
- * TRANSPORT_DUES signals of a slot are on their way, it may wait for a later one. Times are the host's
- * (transport_clock.h).
+ * For puts and waits of kernels (nvlink), the sender keeps the link's state in its own memory. Before it sets
+ * a signal, it writes the signal's due time to the peer, which has room for the last TRANSPORT_DUES due times
+ * of each slot. A wait that finds its value then waits for the earliest due time of the signals that satisfy
+ * it. If more than TRANSPORT_DUES signals of a slot are in flight, this may be the due time of a later one.
+ * Times are the host's (transport_clock.h).
  */
 #ifndef CAIRN_TRANSPORT_PACE_H
 #define CAIRN_TRANSPORT_PACE_H

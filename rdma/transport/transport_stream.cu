@@ -2,19 +2,19 @@
 /*
  * transport_stream.cu - puts and waits that are nodes of a stream (transport_stream.h)
  *
- * put    One thread gives up the lock. All CTAs copy units of both blocks, strided over the grid, from this
- *        GPU's memory into the peer's. Each CTA arrives at the slot's counter; the last one resets it and
- *        sets the signal, as transport_put() does. A put does nothing once the channel's state is set.
- * wait   One thread says that its stream has come so far, polls the word of the stream before it, then the
- *        slot (transport_wait), and takes the lock. If a wait fails, it sets the channel's state, so that
- *        later puts and waits end at once, and leaves error number and slot in host memory.
+ * put    One thread releases the lock. All CTAs copy units of both blocks, strided over the grid, from this
+ *        GPU's memory to the peer's. Each CTA arrives at the slot's counter; the last one resets it and sets
+ *        the signal, as transport_put() does. Once the channel's state is set, a put only releases the lock.
+ * wait   One thread publishes its stream's turn, polls the turn of the stream before it, then the slot
+ *        (transport_wait), and takes the lock. If a wait fails, it sets the channel's state, so that later
+ *        puts and waits end at once, and writes the error number and the slot to host memory.
  *
  * Numbers that differ between two replays of a graph come from global memory (struct cairn_stream_now).
  *
- * With a pace (transport_pace.h), a put leaves at the peer when its signal is due, before the fence that is
- * before the signal; a wait that has found the signal waits until then.
+ * With a pace (transport_pace.h), a put writes the due time of its signal to the peer, before the fence that
+ * precedes the signal; a wait that has found the signal waits until that time.
  *
- * sum    Each thread adds up what its words give, each CTA what its threads have (transport_sum_word).
+ * sum    Each thread adds up the terms of its words (transport_sum_word), and each CTA those of its threads.
  *
  * barriers   put: two; sum: two
  *

@@ -3,9 +3,9 @@
  * transport_tcp_pace.c - lets loopback connections behave like a slower network (transport_pace.h), for tests
  * and measurements
  *
- * The payload comes as always, so nobody may look at it before the signal. Signals that are not due are kept
- * here, in order; a wait moves those that are due to their slots. If more than PACED are kept, the first one
- * shows too early.
+ * Payloads arrive at full speed, so a receiver must not read one before its signal. A signal that is not due
+ * yet is kept here, in order of arrival; a wait moves signals to their slots once they are due. If TCP_PACED
+ * signals are kept already, a further one pushes the oldest to its slot too early.
  */
 #include "rdma/transport/transport_tcp.h"
 

@@ -103,9 +103,9 @@ TILE void add_batch(float *d, const float *part, float factor_0, float factor_8)
 }
 
 /*
- * Multiplies and adds batch `nth` of stage i, of n rows of b from `first` on. After the `last` batch of a
- * stage leaves its slot. The factors of the next batch are ready before that starts: between its products
- * they would delay them.
+ * Multiplies batch `nth` of stage i, which is n rows of b from `first` on, and adds the products to d. Frees
+ * the stage's slot after the `last` batch. The factors of the next batch are computed here already, because
+ * computing them between the products of that batch would delay the products.
  */
 template <int n, int nth, bool last, bool blocks>
 TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot, int first, int i,

@@ -55,8 +55,9 @@ W4 uint32_t pinned(uint32_t x)
 }
 
 /*
- * Waits for the preceding kernel, but not before x is computed: the compiler, which would put that behind the
- * wait, does not know that x, as an int32_t, is never negative.
+ * Waits for the preceding kernel, but only after x has been computed; otherwise the compiler would move that
+ * computation behind the wait. x, as an int32_t, is never negative, so the predicate x >= 0 of the wait
+ * always holds, but the compiler does not know this and must compute x first.
  */
 W4 void wait_behind(uint32_t x)
 {
