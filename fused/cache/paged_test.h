@@ -187,10 +187,11 @@ static inline int paged_drop_key_and_row(const int32_t *kv_indptr, const int32_t
 }
 
 /*
- * For cairn_family.relist: swaps the first two pages of each request, and takes a key from its last page if
- * that holds more than one and rows do not need it. If no page is listed twice, the first request that can
- * also loses its last page, so that the requests after it have other pages. qo_indptr may be NULL: one row
- * for each request.
+ * For cairn_family.relist: swaps the first two pages of each request that has more than two, and removes a
+ * key from the last page of each request if that page holds another key and the request keeps at least as
+ * many keys as it has rows. If no page is listed twice, the first request that has enough keys also loses its
+ * last page, which shifts the page lists of the requests after it. qo_indptr may be NULL: one row for each
+ * request.
  */
 static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo_indptr)
 {
@@ -226,9 +227,9 @@ static inline int paged_relist(const struct cairn_kv_view *kv, const int32_t *qo
 }
 
 /*
- * For cairn_family.relist: changes each position by one. Of more than two, the first stays if their number is
- * odd, and the last if it is even, so that neither shows whether they have changed. Returns whether there was
- * any.
+ * For cairn_family.relist: changes each position by one. If there are more than two positions, one of them
+ * stays: the first if their number is odd, the last if it is even. So an implementation cannot tell from the
+ * first or the last position alone whether positions have changed. Returns whether there are any positions.
  */
 static inline int paged_move_rows(const int32_t *positions, int32_t rows)
 {

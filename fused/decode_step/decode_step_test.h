@@ -74,7 +74,10 @@ const char *step_reject(void *args, int i, int *want);
 void step_repeat(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
 /* Fills with normal values of this deviation; EXACT: integers times the nearest power of two. */
 void step_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double scale);
-/* Around what differs between the ranks that share a model; alone, they do nothing. */
+/*
+ * Inputs that are drawn between step_apart() and step_together() differ between the ranks that share a model.
+ * In a case without ranks, the two functions do nothing.
+ */
 static inline void step_apart(struct cairn_op *op)
 {
 	if (op->ranks)

@@ -380,8 +380,9 @@ int grid_launch(struct grid_args *a, int32_t first, int32_t end, int persistent,
 		return num_ctas;
 	l.grid[0] = (unsigned int)num_ctas;
 	l.block[0] = THREADS;
+	/* loaders wait only for the first phase of GRID_FREE, so a ring for keys can serve only one layer */
 	if (end - first > GRID_KINDS)
-		a->key_stages = 0;	/* the loaders of a key ring do not count layers */
+		a->key_stages = 0;
 	l.smem = layout(a);
 	/* with sms set, a dependent launch would start on other calls' SMs while the preceding kernel runs */
 	l.pdl = !a->s.sms;

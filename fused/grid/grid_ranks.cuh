@@ -3,11 +3,11 @@
  * grid_ranks - what a step does when several ranks share the model: sums over the ranks, and gathered logits
  *
  * All ranks divide the rows of w_o and w_down over their CTAs in the same way. When a warp has the sums of a
- * unit, it sends them to the same CTA of every other rank, as LL words of a mailbox (comm_device.h): two
- * sums in fp32 and the number of the call. It adds those of the other ranks later, at the end of the product,
- * so that words cross while the next units are multiplied. The result is an LL word for the CTAs of this
- * rank, as in a step of one rank. Logits are words of the same mailbox. Each place in a mailbox is written
- * once in a call.
+ * unit, it sends them to the same CTA of every other rank, as LL words of 128 bits in a mailbox
+ * (comm_device.h): two sums in fp32 and the number of the call. It adds the other ranks' sums when it sends
+ * its next unit or, for its last unit, at the end of the product, so that words cross while other units are
+ * multiplied. The result is an LL word for the CTAs of this rank, as in a step of one rank. Logits are words
+ * of the same mailbox. Each word of a mailbox is written once in a call.
  *
  * words of a mailbox   [layers][out, down][batch][hidden / 2], then [batch][share of the vocabulary / 2]
  */
@@ -104,8 +104,9 @@ GRID void grid_settle(const struct grid_args &a, struct grid_call &c, uint32_t n
 }
 
 /*
- * Sends the sums of a unit, and its warp adds the other ranks' later. Logits are sent and stored. Called by
- * all lanes.
+ * Sends the sums of a unit to the other ranks. Logits are also stored; other sums are kept, and grid_settle()
+ * adds the other ranks' sums to them at the warp's next unit or at the end of the product. Called by all
+ * lanes.
  */
 template <int dtype>
 GRID void grid_send(const struct grid_args &a, int phase, int kind, const struct grid_element &e, float sum,

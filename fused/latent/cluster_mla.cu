@@ -186,8 +186,9 @@ static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 }
 
 /*
- * The smallest first product has 160 steps of 4 rows. Every CTA must have one, because out may alias x: only
- * the wait for a CTA's outputs makes the others wait until it has read x.
+ * out may alias x, so no CTA may write out before all CTAs have read x. A CTA is known to have read x only
+ * because the others wait for its outputs of MLA_DOWN. So every CTA must compute at least one step of this
+ * product, which has 160 steps of 4 rows, or more.
  */
 #define MAX_CTAS	160
 

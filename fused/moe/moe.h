@@ -10,8 +10,8 @@
  *   e[b,i]  = the experts_per_token largest of c[b,:], descending; among equals the lower number first
  *   w[b,i]  = p[b,e[b,i]] * scaling, with `normalize`, p first divided by its sum over i (score 1: + 1e-20)
  *   h[b,i]  = act(n w_gate[e]^T + gate_bias[e], n w_up[e]^T + up_bias[e]) * w[b,i]
- *   act     = silu(gate) * up; or with activation 1, gate being limited to at most `limit`, and up to
- *             -limit .. limit: (up + 1) * gate * sigmoid(alpha * gate)
+ *   act     = silu(gate) * up; or, with activation 1, (up + 1) * gate * sigmoid(alpha * gate), where `gate`
+ *             is first limited to at most `limit`, and `up` to the range -limit .. limit
  *   s[b]    = silu(n w_shared_gate^T) * (n w_shared_up^T)              with shared_intermediate > 0
  *   out     = x + sum_i (h[b,i] w_down[e]^T + w[b,i] down_bias[e]) + s[b] w_shared_down^T
  *             with no_residual without x
@@ -150,8 +150,8 @@ struct cairn_moe_args {
 };
 
 /*
- * the `size` that callers from before the later members pass, from before no_residual, from before
- * logit_bias, and from before the factors; there may be padding after `sms`
+ * The values of `size` that older callers pass: those whose struct ends before route_bias, before
+ * no_residual, before logit_bias, and before the factors. The first includes any padding after `sms`.
  */
 #define CAIRN_MOE_FIRST_BYTES	offsetof(struct cairn_moe_args, route_bias)
 #define CAIRN_MOE_SECOND_BYTES	offsetof(struct cairn_moe_args, no_residual)

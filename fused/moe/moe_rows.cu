@@ -17,8 +17,8 @@
  * The shared experts are one more expert that all rows choose. Only the device knows the number of tiles, so
  * the CTAs of the products run until no tile is left.
  *
- * The results of a pair depend only on its row, not on its place in a tile. The atomics of gather leave the
- * order of an expert's pairs open, so that order does not matter.
+ * The results of a pair depend only on its row, not on its place in a tile. So they are repeatable, although
+ * the atomics of gather may put an expert's pairs in a different order in each run.
  *
  * Floor: each expert's weights once through memory, and products at the rate of a bf16 GEMM.
  * Optimisation history: NOTES.md.

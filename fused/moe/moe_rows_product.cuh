@@ -4,7 +4,7 @@
  *
  *   out^T = w x^T: weights are the wgmma operand with 64 rows, because few places would not fill one
  *   gate_up   64 gates and their 64 ups per warpgroup: h = silu(gate) * up * weight, to panels; kinds with
- *             has_between() add biases first, and have activation 1
+ *             has_between() add biases first, if there are any, and may use activation 1
  *   down      128 rows per warpgroup: y, fp32
  *
  * One CTA per SM takes items (a tile of places and 256 rows of weights) from a counter. Items of the shared

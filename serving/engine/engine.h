@@ -141,9 +141,16 @@ struct cairn_engine_options {
 	int32_t prefill_min;		/* 0: max_rows */
 	int32_t pulled_pages;		/* most pages of them all; 0: enough for two of max_context */
 	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
-	int32_t context_rows;		/* of passes that ranks share out (worker.h); 0: half of max_rows */
-	struct cairn_model *context;	/* computes them beside tensor parallelism (worker.h); NULL: none */
-	int64_t context_keys;		/* of decoding passes whose pages ranks share out (worker.h) */
+	/*
+	 * How ranks divide a pass (worker.h). In a ring or with `context`, they divide the rows of any pass
+	 * with at least context_rows rows (0: half of max_rows), decoding passes excluded. `context` is the
+	 * whole model, which computes such passes beside tensor parallelism; NULL: none. If each rank has all
+	 * keys, ranks divide the pages of a decoding pass whose rows see at least context_keys keys (0:
+	 * CAIRN_CONTEXT_KEYS).
+	 */
+	int32_t context_rows;
+	struct cairn_model *context;
+	int64_t context_keys;
 	/*
 	 * Each rank holds some of the num_pages pages (worker.h). Prompts and decoding sequences have steps
 	 * of their own. Not with repeatable, host_pages, EAGLE3 and MTP.

@@ -144,11 +144,14 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 int engine_remote_check(const struct cairn_engine_options *o, const struct cairn_model *m);
 /* Does the moves of a plan, in place of the tiers. */
 int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p);
-/* After the loss of an attention worker. undone: the plan that could not be launched; NULL: none */
+/*
+ * After the loss of an attention worker: takes other workers and has all sequences computed again; with a
+ * journal, calls engine_remote_restore(). undone: the flight whose launch has failed; NULL: none
+ */
 int engine_remote_recover(struct cairn_engine *e, struct engine_flight *undone);
 /*
- * The same with a journal: takes other workers and begins the passes under way again. is_launching: that of
- * the lane in turn is the last one, and its launch has failed.
+ * The same with a journal: takes other workers, restores their caches, and launches again the passes that
+ * have not ended. is_launching: the current lane's launch has failed; its pass is launched last.
  */
 int engine_remote_restore(struct cairn_engine *e, int is_launching);
 
@@ -170,14 +173,20 @@ int engine_pull_create(struct cairn_engine *e, const struct cairn_model *model);
 void engine_pull_destroy(struct cairn_engine *e);
 /* Returns whether a worker should compute the prompt; the request is then submitted as one that waits. */
 int engine_pull_wants(const struct cairn_engine *e, struct request *r, const struct cairn_request *request);
-/* Has a worker compute it, if there are a worker and pages; if not, it waits no longer. */
+/* Gives the prompt to a worker. If no worker or no pages are free, the engine computes the prompt itself. */
 void engine_pull_begin(struct cairn_engine *e, struct request *r, const struct cairn_request *request);
-void engine_pull_end(struct cairn_engine *e, struct request *r);	/* it ends, or its pull does */
-int engine_pull_take(struct cairn_engine *e);		/* imports what has come */
-void engine_pull_revoked(struct cairn_engine *e);	/* a plan is formed, and not carried out yet */
-int engine_pull_carried(struct cairn_engine *e, int has_rows);		/* a plan is carried out */
-void engine_pull_collected(struct cairn_engine *e);	/* its pass is collected */
-void engine_pull_wait(struct cairn_engine *e);		/* until something has come, at most 1 ms */
+/* Drops the request's pull and frees its pages; does nothing if the request has no pull. */
+void engine_pull_end(struct cairn_engine *e, struct request *r);
+int engine_pull_take(struct cairn_engine *e);		/* imports the pages of the pulls that have ended */
+/* To be called before a plan is carried out: drops the pulls whose pages that plan has taken back. */
+void engine_pull_revoked(struct cairn_engine *e);
+/*
+ * To be called after a plan is carried out, and after a pass is collected: they let the workers write the
+ * reserved pages that no earlier pass or move uses any more.
+ */
+int engine_pull_carried(struct cairn_engine *e, int has_rows);
+void engine_pull_collected(struct cairn_engine *e);
+void engine_pull_wait(struct cairn_engine *e);		/* waits until a pull has ended, at most 1 ms */
 void engine_pull_stats(const struct cairn_engine *e, struct cairn_engine_stats *stats);
 
 /* engine_treat.c */
@@ -197,11 +206,12 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 						    int32_t index, int32_t offset,
 						    const int32_t *drafts, int32_t num,
 						    struct cairn_worker_treat *place);
+/* Frees the slot of row 0's draw, if it has one: it counts the prompt alone, only for the pass to copy it. */
+void engine_treat_copied(struct cairn_engine *e, struct draw *d);
 /*
  * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its
  * counters become the answer's. Frees the other slots. a: NULL if the answer has ended.
  */
-void engine_treat_copied(struct cairn_engine *e, struct draw *d);	/* frees the counters of row 0 */
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last);
 
 /* engine_spec_rows.c: the rows of a plan's item with drafts, and their draws */

@@ -63,9 +63,10 @@ int cairn_prefix_tree_create(struct cairn_prefix_tree **out, struct cairn_kv_poo
 void cairn_prefix_tree_destroy(struct cairn_prefix_tree *tree);
 
 /*
- * Is told which whole pages the tree gains and loses, from within the calls that change it. A run of pages
- * is known by its tokens[num_tokens], in whole pages, and by the hash of all that comes before it, 0 at the
- * start of a prompt. Prefixes with a salt are never told. The functions must not call the tree.
+ * Callbacks that report which whole pages the tree gains (stored) and loses (removed); they are made by the
+ * calls that change the tree, and must not call it. A run of pages is identified by its tokens[num_tokens],
+ * whole pages, and by `before`, the hash of all tokens before the run (0 at the start of a prompt). Prefixes
+ * with a salt are never reported.
  */
 struct cairn_prefix_listener {
 	void *ctx;

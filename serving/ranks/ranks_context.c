@@ -254,7 +254,11 @@ static char *gathered(const struct context *c, const struct cairn_graph_op *op)
 	       c->heads.b->num_rows * forward_row_bytes(&c->room->share, CAIRN_D_Q);
 }
 
-/* What an append needs of all rows, in the order of the memory, as missing rows reach into what follows. */
+/*
+ * Gathers what an append needs of all rows. Every rank sends `each` rows, even if it has fewer, so what is
+ * written may reach beyond the end of a value. The values are therefore gathered in the order of their places
+ * in memory: each overwrites what the one before has left in its place.
+ */
 static int heads_of_all(const struct context *c, const struct cairn_graph_op *op)
 {
 	int64_t at = 0;

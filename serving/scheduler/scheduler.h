@@ -313,18 +313,19 @@ int cairn_scheduler_report(struct cairn_scheduler *s, const int32_t *tokens, con
 int cairn_scheduler_reset(struct cairn_scheduler *s, int undo);
 
 /*
- * Returns how many of a prompt's first tokens, in whole pages, the trees of device or host have now, without
- * its last token. *on_device: how many that of the device has.
+ * Returns the length of the longest prefix of a prompt, in whole pages and without the prompt's last token,
+ * that the prefix tree of the device or of the host has now. *on_device: that of the device's tree alone.
  */
 int32_t cairn_scheduler_cached(const struct cairn_scheduler *s, struct cairn_cache_salt salt,
 			       const int32_t *tokens, int32_t num_tokens, int32_t *on_device);
 /*
  * Imports: the keys and values of a request that was submitted as `pulled` are computed elsewhere.
  *
- * _reserve takes pages for tokens [first, num_tokens) of its prompt, without its last token and `first` in
- * whole pages, and returns them in *pages, valid until the next call of the scheduler. It takes free pages
- * and those of the tree, if the request could be admitted beside all that runs. Plans formed before may still
- * use the pages: the engine must not write them until the next plan has been carried out.
+ * _reserve takes pages for tokens [first, num_tokens) of the request's prompt, and returns them in *pages,
+ * valid until the next call of the scheduler. `first` is a multiple of page_size, and the prompt's last token
+ * must not be among these tokens. If the request could be admitted beside all that runs, _reserve takes free
+ * pages and, if these do not suffice, evicts cached ones. Plans formed before may still use the pages: the
+ * engine must not write them until the next plan has been carried out.
  *
  * _import puts the pages, which now hold these keys and values, into the device's prefix tree, and returns
  * how many tokens the tree did not have. Like every prefix there, they may be evicted before the request is

@@ -19,8 +19,8 @@
  * for. If q, k and v are columns of one value, the operations that write such rows run twice, first for the
  * columns of q, then for those of k and v.
  *
- * Source: seed 001, section on the model converter. Its edges have weights; here a value with two readers is
- * one node, so that it is not counted twice.
+ * Source: the automated model converter of Lamina (Chen et al. 2024). There, edges have weights; here each
+ * value is a node, so that a value with two readers is not counted twice.
  *
  * Errors: -EINVAL, the text names the operation or the value; -ENOMEM.
  */

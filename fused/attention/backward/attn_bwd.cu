@@ -64,10 +64,11 @@ int cairn_attn_bwd_workspace(const struct cairn_attn_bwd_args *args, size_t *byt
 }
 
 /*
- * Returns the number of KV heads between which the CTAs of attn_bwd_all alternate. With fewer heads, more
- * CTAs share the same rows of Q, dO and dq in the L2, but the last of them waits longer for its first
- * turn. The number keeps about a quarter of a head's key tiles in flight, and is smaller if the rows of these
- * heads do not fit the L2.
+ * Returns the number of KV heads in a section. Consecutive CTAs of attn_bwd_all take the same key tile of all
+ * heads of a section, then the next key tile. With fewer heads, more of the resident CTAs belong to one head:
+ * they share its rows of Q, dO and dq in the L2, but the last of them waits longer until it may first add to
+ * dq. The number is such that about a quarter of a head's key tiles are resident, or smaller if the rows of
+ * all heads of a section would not fit the L2.
  */
 static int32_t section_of(const struct cairn_attn_bwd_args *a, int32_t keys, int num_sms)
 {

@@ -243,9 +243,9 @@ ATTN_FN double attn_teams_time(struct attn_teams t, int64_t num_tasks, double me
 }
 
 /*
- * Returns whether teams gain: tasks are much longer than their mean, and one of them on a CTA of half an SM
- * takes more than a third of the time in which memory delivers all keys. Below that, tasks of any length fill
- * the device.
+ * Returns whether teams pay: the longest task has at least twice as many keys as the mean, and would take one
+ * CTA of half an SM more than a third of the time that memory takes to deliver the keys of all tasks. Shorter
+ * tasks fill the device without teams.
  */
 ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t head_dim,
 			     int32_t kv_fp8)

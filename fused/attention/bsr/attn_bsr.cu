@@ -192,8 +192,9 @@ static size_t lay_out(struct attn_bsr_call *c, char *base)
 }
 
 /*
- * Returns whether a front's units are cut: a front promises that the bits of a row do not depend on other
- * lists, so there must be one. With half as many full row tiles as CTAs, cutting them would gain little.
+ * Returns whether the units of a front's call are cut. A front promises that the bits of a row do not depend
+ * on other lists, so its units are cut only if there is a single list. They are not cut either if there are
+ * at least half as many full row tiles as CTAs, because cutting them would gain little.
  */
 static int cuts_units(const struct attn_bsr_call *c)
 {

@@ -98,8 +98,9 @@ ATTN_DEV int32_t last_up_to(const int32_t *before, int32_t n, int32_t x)
 }
 
 /*
- * Describes the lists and counts their units. If a CTA needs more lists than fit shared memory, it reads them
- * again from memory, and therefore writes the counts that it reads, as all others do.
+ * Describes the lists and counts their units. CTA 0 writes the counts to memory. If there are more than
+ * NEAR_LISTS lists, write_unit() reads the counts and the lists from memory instead of shared memory. Every
+ * CTA then writes all counts itself, with the same values, so that it need not wait for CTA 0.
  */
 ATTN_DEV int32_t count_units(const struct attn_bsr_call &c, struct plan_smem *s)
 {

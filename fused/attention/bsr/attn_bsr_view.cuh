@@ -35,8 +35,9 @@ struct attn_bsr_form : attn_form<dim, dim, keys_, groups_, stages_, q_stages_, r
 	static constexpr int element_bytes = raw_stages ? 1 : 2;
 	static constexpr int converter_regs = converter_regs_;
 	/*
-	 * With pieces of one key tile each, the producer may begin the third piece after the one whose logits
-	 * are in the softmax, while the results of the piece before that one are being written.
+	 * Number of descriptions of pieces. While consumers compute the softmax of piece n, the results of
+	 * piece n - 1 may still be being written and, if pieces have only one key tile, the producer may have
+	 * begun piece n + 3. So five descriptions are in use.
 	 */
 	static constexpr int tiles = 5;
 	static constexpr int threads = (groups_ + (converter_regs ? 2 : 1)) * 128;

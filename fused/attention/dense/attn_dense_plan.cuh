@@ -10,14 +10,16 @@
 
 #define ATTN_DENSE_COUNTER_BYTES 256
 /*
- * Keys and values of a section. Each half of the L2 holds what its SMs read, so that 12 MB for all stay in it
- * beside Q and O. Causal calls need more: few heads at a time are slower, since all SMs then ask for the same
- * lines, and so are row tiles too few to be balanced.
+ * Maximum bytes of the keys and values of a section. Each half of the L2 keeps what its own SMs read, so keys
+ * that all SMs read occupy both halves; 12 MB of them stay there beside Q and O. Causal calls have larger
+ * sections: with few heads, all SMs would request the same lines of the L2 at the same time, and there would
+ * be too few row tiles to balance their different lengths.
  */
 #define ATTN_DENSE_SECTION_BYTES (12 << 20)
 #define ATTN_DENSE_CAUSAL_BYTES	(48 << 20)
-#define ATTN_DENSE_CAUSAL_HEADS	8	/* KV heads of a section, */
-#define ATTN_DENSE_CAUSAL_TILES	2	/* or as many as have this many row tiles for each SM */
+/* a causal section has at most this many KV heads, or as many as give each SM this many row tiles, if more */
+#define ATTN_DENSE_CAUSAL_HEADS	8
+#define ATTN_DENSE_CAUSAL_TILES	2
 
 /* The scalars of a call on which its row tiles depend. */
 struct attn_dense_sizes {

@@ -284,7 +284,11 @@ static const void *own_kernel_of(int dtype)
 				    (const void *)attn_merge_kernel<CAIRN_BF16, FEW, 1>;
 }
 
-/* Sets what the kernel takes in another form. */
+/*
+ * Converts the members that describe own keys to what the kernel expects: strides in 16-byte vectors, the
+ * number of query heads per KV head in num_kv_heads and, with a softcap, the factor for attn_cap() in
+ * sm_scale.
+ */
 static void prepare_own(struct cairn_attn_merge_args *a, int vec)
 {
 	a->q_stride /= vec;

@@ -126,7 +126,10 @@ static struct largest largest_of(const struct state *states, int n)
 	return m;
 }
 
-/* Returns whether a state of this lse has weight; sign: whether rounding helps, if lse or max is no float. */
+/*
+ * Returns whether a state of this lse has weight. are_floats: lse and max are fp32 numbers, so the result is
+ * exact. Otherwise rounding is assumed to be in favour of the state (sign is 1) or against it (sign is -1).
+ */
 static int keeps(double lse, double max, int are_floats, int sign)
 {
 	if (are_floats)

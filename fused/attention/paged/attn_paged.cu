@@ -19,11 +19,11 @@
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM; for 8-bit
  * keys 12, 6, and with head_dim 128 also 3 warps and a quarter, or one warp) from the bounds:
  * attn_decode_split(). If nnz_kv says that a few requests are much longer than the others, the kernel of
- * attn_paged_uneven.cu runs instead, which divides clusters among several tasks; its CTAs do the same for a
- * task (attn_paged_decode.cuh). The kernels of attn_bsr process batches of requests with more rows; for them,
- * the pages of a request are a list of blocks. A mixed batch goes to both, because only the device knows the
- * lengths: a decode kernel takes the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr
- * skips them.
+ * attn_paged_uneven.cu runs instead, in which several tasks may share a cluster. In both kernels, a CTA
+ * processes its share of a task by the code of attn_paged_decode.cuh. The kernels of attn_bsr process batches
+ * of requests with more rows; for them, the pages of a request are a list of blocks. Both a decode kernel and
+ * attn_bsr are launched for a mixed batch, because only the device knows the lengths: the decode kernel takes
+ * the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips them.
  *
  * A window changes only the first key that a task visits and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row

@@ -52,9 +52,10 @@ ATTN_DEV void attn_gather_codes(const struct cairn_attn_paged_args &a, const str
 }
 
 /*
- * Whether codes of V are only placed in bf16 (fp8_place_even_odd()). Then p is 2^100 times as large, so that
- * products stay far from fp32's subnormals, and O in the end is 2^(100 - FP8_PLACED) times as large. With
- * head_dim 256, neither this nor Q in f16 leaves enough registers.
+ * Returns whether codes of V are not converted to bf16, but their bits only moved to the places that they
+ * have in bf16 (fp8_place_even_odd()). Each value is then 2^-FP8_PLACED times as large. To keep products far
+ * from fp32's subnormals, p is made 2^100 times as large, and the finished O is multiplied by
+ * 2^(FP8_PLACED - 100). With head_dim 256, there are not enough registers for this or for Q in f16.
  */
 template <int dtype, int head_dim> ATTN_CONST attn_places_codes(void)
 {

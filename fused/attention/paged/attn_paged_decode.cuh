@@ -131,9 +131,10 @@ ATTN_DEV bool all_see(const struct cairn_attn_paged_args &a, const struct attn_r
 }
 
 /*
- * Does the same for 8-bit keys, in the few tiles of which rows do not see all: what a row sees is computed
- * here and takes no registers elsewhere. The asm keeps the compiler from moving that out of the loop. A warp
- * with few tiles of 16-bit keys would lose 1% of a call by this, and one with many would gain nothing.
+ * Masks a tile as mask_tile() does, but for 8-bit keys. Only the few tiles in which some row does not see all
+ * keys need it, so the range that a row sees is computed here instead of being kept in registers during the
+ * loop. The asm keeps the compiler from moving this computation out of the loop. For 16-bit keys, this would
+ * make calls with few tiles per warp 1% slower, and would not make calls with many tiles faster.
  */
 template <int tiles>
 ATTN_DEV void mask_late(float (*s)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,

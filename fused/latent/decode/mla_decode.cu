@@ -232,9 +232,9 @@ static int32_t choose_splits(const struct plan *p, int32_t max_keys)
 }
 
 /*
- * Returns whether clusters of two pay: if tasks 2 n and 2 n + 1 always have the same keys, because each
- * request with rows has two tasks, both of its only token; and if the keys are worth the time until both CTAs
- * run.
+ * Returns whether clusters of two pay. Tasks 2 n and 2 n + 1 must have the same keys. They do if no request
+ * has more than one token and there are more than 64 heads: they are then the two row tiles of one request.
+ * There must also be enough keys to make up for the start, when each CTA of a cluster waits for the other.
  */
 static bool in_clusters(const struct plan *p, const struct cairn_mla_decode_args *a)
 {

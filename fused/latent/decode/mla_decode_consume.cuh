@@ -292,8 +292,8 @@ template <int fetch> ATTN_DEV void mla_release(uint32_t mbar)
 }
 
 /*
- * Waits until at most `later` batches of products that began after that of tile i with V are in flight, and
- * frees the warpgroup's half of the tile's buffer.
+ * Waits until O += P V of tile i is complete; up to `later` wgmma groups that were committed after it may
+ * stay in flight. Then frees the warpgroup's half of the tile's buffer.
  */
 template <int later, int fetch>
 ATTN_DEV void mla_end_pv(float (*o)[4], const struct mla_work &x, int i)

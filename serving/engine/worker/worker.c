@@ -403,11 +403,11 @@ int worker_is_plain(const struct cairn_worker *w)
 }
 
 /*
- * Returns the rows of a part that become a request of the batch. attn_paged divides the keys of a request of
- * at most PACKED_ROWS rows, each counted once for each query head of a KV head, among SMs; those of one with
- * a few rows more are read by an SM for each KV head, since a row's bits may not depend on other requests.
- * So a few rows of a prompt behind a long past are several requests, which see each other's keys like chained
- * parts (worker_pass.c). Other ways to run a pass take a part for a request.
+ * Returns how many rows of a part become one request of the batch. attn_paged splits the keys of a request
+ * among SMs only if its rows times the query heads of a KV head are at most PACKED_ROWS. With a few more
+ * rows, one SM for each KV head would read all the keys, since a row's bits must not depend on other
+ * requests. So a few rows of a prompt behind a long past become several requests, which see each other's keys
+ * like chained parts (worker_pass.c). Passes that are not plain (worker_is_plain()) have a request per part.
  */
 static int32_t rows_of_request(const struct cairn_worker *w, const struct cairn_worker_part *part)
 {

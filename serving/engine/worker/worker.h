@@ -97,9 +97,10 @@ struct cairn_worker_options {
 	 */
 	const struct cairn_worker_taps *taps;
 	/*
-	 * The members of this lead hold the cache and attend (attn_remote.h); NULL: the worker does. Then
-	 * passes are sliced, by the slices of the model if `slices` is NULL, and are not captured. Not
-	 * together with nano and tap. attends_all: without `previous` of attn_link.h, as chained parts need.
+	 * The members of this lead hold the cache and run the attention (attn_remote.h); NULL: this worker
+	 * does. With members, passes are sliced, by the slices of the model if `slices` is NULL. Not together
+	 * with nano and tap. attends_all: the members attend to the keys of the pass, too (attn_link.h,
+	 * without `previous`), as chained parts need.
 	 */
 	struct cairn_lead *attention;
 	int attends_all;
@@ -119,10 +120,10 @@ struct cairn_worker_options {
 	 */
 	int64_t context_keys;
 	/*
-	 * Such ranks hold only pages of their own: of the num_pages pages, rank r has those p with p mod
-	 * ranks = r. All decoding passes then share out pages. Every other pass must have a single part
-	 * (cairn_scheduler_options.separate), and cairn_worker_copy_page() copies pages. Not with repeatable,
-	 * trees, taps and decode_step.
+	 * Each rank holds only some of the num_pages pages: rank r has the pages p with p mod ranks = r. The
+	 * ranks then divide the pages of every decoding pass, whatever context_keys says. Every other pass
+	 * must have a single part (cairn_scheduler_options.separate). Pages are copied by
+	 * cairn_worker_copy_page(). Not with repeatable, trees, taps and decode_step.
 	 */
 	int stripes;
 	/*

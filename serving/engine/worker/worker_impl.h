@@ -313,10 +313,10 @@ int worker_tree_prepare(struct cairn_worker *w);	/* uploads the arrays of a pass
 /* worker_context.c */
 int worker_context_create(struct cairn_worker *w);
 void worker_context_destroy(struct cairn_worker *w);
-/* Returns whether the ranks would share out the pages of a decoding pass, as its rows see enough keys. */
+/* Returns whether ranks divide a decoding pass's pages: with stripes always, else if it sees enough keys. */
 int worker_shares_pages(const struct cairn_worker *w);
-int worker_pages_prepare(struct cairn_worker *w);	/* has them do so, if that is so */
-/* Has the ranks share out the rows of a pass that is not a decoding one, if it has enough. */
+int worker_pages_prepare(struct cairn_worker *w);	/* if so, lists this rank's pages for the pass */
+/* Has the ranks divide the rows of a pass other than a decoding one, if it has at least context_rows rows. */
 int worker_context_prepare(struct cairn_worker *w);
 /* Returns the model that computes the pass being built, and its scratch. */
 struct cairn_model *worker_pass_model(const struct cairn_worker *w);

@@ -86,9 +86,9 @@ struct cairn_batch_pages {
  */
 struct cairn_batch_stripes {
 	const struct cairn_kv_store *held;	/* the pages of this rank */
-	/* room for `chunk` pages of one layer, as slots of kv_move.h; the same of all ranks; these slots */
+	/* own: room for `chunk` pages of one layer, which this rank sends; all: for those of all ranks */
 	char *own, *all;
-	const int32_t *slots;			/* [ranks * chunk]: ~0, ~1, ... */
+	const int32_t *slots;			/* [ranks * chunk]: ~0, ~1, ...: slots (kv_move.h) */
 	int32_t chunk, ranks;
 	/* Rounds of at most `chunk` pages of each rank. The place of a page is its number in the request. */
 	const int32_t *from;			/* [num_from]: held pages with earlier keys */

@@ -85,9 +85,10 @@ const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r
  */
 int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t num_rows, void *stream);
 /*
- * Says which buffers the lane's next pass uses: the first layer one of two, and a journal another of two. A
- * captured pass can be replayed for those with the same ones. Less than 4; without a journal and with an even
- * number of layers, always 0.
+ * Returns which buffers the lane's next pass uses. Bit 0: which of the two buffers of keys and values its
+ * first layer takes. Bit 1: which of the lane's two journal buffers it takes; 0 without a journal. A captured
+ * pass can be replayed only for passes for which this number is the same. Without a journal and with an even
+ * number of layers it is always 0.
  */
 int cairn_attn_remote_side(const struct cairn_attn_remote *r, int32_t lane);
 /* Returns whether all workers have replayed a graph for the lane's last pass, which finish() has ended. */
@@ -104,13 +105,14 @@ int cairn_attn_remote_lost(const struct cairn_attn_remote *r);
 int cairn_attn_remote_restart(struct cairn_attn_remote *r);
 /* ---- with several model workers: the lead's end ---- */
 
-/* Tells the lead that it has not ended a pass in time. Returns -ECONNRESET. */
+/* Declares model worker `number` lost, because it has not ended a pass in time. Returns -ECONNRESET. */
 int cairn_attn_remote_overdue(struct cairn_attn_remote *r, int32_t number);
 
 /*
- * What a model worker puts: this, tokens [num_tokens], and for each token and then for each scored row its
- * log-probability, the k most likely tokens and their log-probabilities, as worker.h has them: float [num],
- * int32 [num, k], float [num, k]. What the draws did not ask for holds any numbers.
+ * The result that a model worker writes into the lead's memory: this struct, then int32 tokens [num_tokens],
+ * then three arrays with num = num_tokens + num_scored entries, those of the draws first: log-probabilities,
+ * float [num]; the k most likely tokens, int32 [num, k]; their log-probabilities, float [num, k] (worker.h).
+ * Entries that a draw did not ask for are undefined.
  */
 struct cairn_attn_result {
 	uint64_t pass;			/* as in its RUN */

@@ -41,12 +41,16 @@ struct remote_lane {
 	float *lse;
 	uint64_t next_layers;		/* those before the next pass */
 	int is_numbered;		/* the pass has its numbers */
-	struct cairn_stream_now *now, *now_host;	/* they; the second one is pinned */
+	/* the pass's number and rows, which puts and waits read on the device; a pinned host copy */
+	struct cairn_stream_now *now, *now_host;
 	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
-	int64_t sent_ns;		/* time of it */
+	int64_t sent_ns;		/* time of the last send_q */
 };
 
-/* Another model worker, at the lead's end; [0] in a model worker of its own process: its end. */
+/*
+ * One end of the connection between the lead and a further model worker. The lead has models[i] for model
+ * worker i > 0; a model worker of its own process has only models[0], for itself.
+ */
 struct remote_model {
 	char *result;			/* [result_bytes]: what it has drawn */
 	uint64_t pass;			/* the last one that it was given, counted in this epoch */

@@ -5,9 +5,10 @@
  * Lanes share the cache and nothing else. Turns are carried out one after the other, those of one model
  * worker in its order. Model workers send independently of each other, so a turn of layer l waits until all
  * plans before its own have carried out layer l. So a page that one plan frees can be written by the next: in
- * every layer, the first plan has read the page before the second one writes it. Nothing waits in a circle:
- * of the turns that are missing, one has the lowest layer and of these the first plan, and waits for none;
- * its model worker does not wait for another turn first, because its own lanes are in the same order.
+ * every layer, the first plan has read the page before the second one writes it. There is no
+ * deadlock: of the turns not carried out yet, take those of the lowest layer, and of these the one with the
+ * earliest plan. It waits for no other turn. Nor does its model worker wait for another one before it sends
+ * this turn, because it sends the turns of its own lanes in the same order.
  *
  * Buffers of a lane: K and V have two, used in turn over all layers of all passes. The layer's parity cannot
  * choose the buffer: with an odd number of layers, the last one of a pass and the first one of the next would

@@ -20,7 +20,7 @@
 
 struct cairn_attn_worker_options {
 	struct cairn_member_options member;
-	const struct cairn_impl *impl;	/* started; its memory must be host memory */
+	const struct cairn_impl *impl;	/* started; a device's table needs the transport nvlink */
 	const struct cairn_model_config *config;	/* refuses a lead with another one; NULL: takes any */
 	int64_t max_bytes;		/* of keys and values; a larger share is refused; 0: no limit */
 };

@@ -2,9 +2,9 @@
 /*
  * prefill_worker - a prefill worker: computes the keys and values of prompts, and sends them to the lead
  *
- * It has the whole model, and for CAIRN_PULL_JOBS prompts at a time a cache of its own. It keeps nothing of a
- * prompt that has been sent. The prompt's last tokens, up to a page, are the lead's to compute, and with them
- * the first token of the answer: so sampling, masks and penalties stay in one place.
+ * It has the whole model, and a cache of its own for CAIRN_PULL_JOBS prompts at a time. It keeps nothing of a
+ * prompt that has been sent. The lead computes the row of the prompt's last token, which gives the first
+ * token of the answer: so sampling, masks and penalties stay in one place.
  *
  * With a group it has the first layers, and other processes the others (prefill_group.h).
  *
@@ -21,7 +21,7 @@
 
 struct cairn_prefill_worker_options {
 	struct cairn_member_options member;
-	struct cairn_model *model;	/* its table must have host memory */
+	struct cairn_model *model;	/* in host memory or a device's (prefill_epoch.h) */
 	struct cairn_prefill_group *group;	/* whose rank 0 this is, with a stage as model; or NULL */
 	uint64_t weights;		/* digest of all */
 	int64_t max_bytes;		/* of keys and values; refuses a lead that wants more; 0: no limit */

@@ -62,9 +62,9 @@ struct cairn_run {
 
 /* The transport of this name, of at most 16 bytes; NULL: none that carries runs between processes. */
 const struct cairn_transport_table *cairn_run_transport(const char *name);
-/* Returns whether it carries them between devices; impl: the table that has the pages. */
+/* Returns whether the transport carries runs between devices. */
 int cairn_run_on_device(const struct cairn_transport_table *t);
-/* -EINVAL: it carries no memory that the table has. */
+/* impl: the table that has the pages. -EINVAL: the transport carries none of the table's memory. */
 int cairn_run_check(const struct cairn_transport_table *t, const struct cairn_impl *impl);
 extern const char *cairn_run_as_device;	/* for tests: a transport of host memory that counts as such */
 
