@@ -99,7 +99,8 @@ def claims(page, found):
     page.section("Claims of the sources", "claims")
     page.para(
         "Each claim is divided into parts that a rule can decide. A claim is reproduced if all parts hold, refuted if"
-        " a part does not hold, and not measured if rows are missing. The machine of ClusterFusion (CF) is an"
+        " none of the measured parts holds, and refuted in part if only some of them do. If rows are missing and no"
+        " measured part fails, the claim is not measured. The machine of ClusterFusion (CF) is an"
         " H100 with 2.96 TB/s of measured memory bandwidth; absolute figures may differ for that reason, and the"
         " parts say which. LA is Lamina, FI FlashInfer, AT a survey of attention and NF NanoFlow; reports/README.md lists their claims."
         " Results that were counted rather than timed are called simulated."

@@ -49,8 +49,9 @@ ladders() {
 	ladder fused.attn_paged 1 2 3 4 >>"$out/ladder.log" 2>&1 || bad=1
 	return $bad
 }
-# Tests wait now and then, and leave most processors idle near their end: mutants and ladders run beside them. Where processors are
-# few, they yield to tests, so that they delay none that measures time. There, if no GPU's cases would be left out, tests are fewer.
+# The tests leave processors idle when they wait and near their end, so the mutants and the ladder run at the same time. With
+# fewer than 8 processors, mutants and ladder run at low priority, so that they do not delay tests that measure time. If such a
+# machine also has no GPU, fewer tests run: one kind of input for each case, without the cases of conformance/few.txt.
 gently=
 fewer=
 if [ "$(nproc)" -lt 8 ]; then

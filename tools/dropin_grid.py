@@ -69,7 +69,7 @@ def chosen(name, every):
 
 
 def reason_of_module(name):
-    """What a module without a name in our folder has that ours do not."""
+    """Why our folder has no module of this name: the feature in the name that our kernels lack, else the name itself."""
     for pattern, reason in (
         (r"posenc_1", "ROPE_LLAMA"),
         (r"posenc_2", "ALIBI"),

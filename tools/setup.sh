@@ -59,10 +59,13 @@ if [ -z "${LLHTTP:-}" ] && [ ! -f /usr/share/llhttp/llhttp.c ]; then
 		{ $as_root apt-get update -q && DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y -q --no-install-recommends node-llhttp; }
 fi
 
-# Optional: without these packages the tests against the vendor's RDMA library, those with the stock programs on top of
-# it, those with the soft-RoCE of the system's kernel in an emulated machine, those of cairn search, which calls the
-# solver cbc, those of the control channel, which calls libsodium, those of KV events, which call libzmq, and those of the
-# installed library are reported as skipped.
+# Optional packages. The tests that need a missing one are reported as skipped:
+#   libibverbs-dev, ibverbs-providers		the vendor's RDMA library
+#   ibverbs-utils, perftest			stock programs that use this library
+#   qemu, busybox, iproute2			soft-RoCE of a Linux kernel in an emulated machine (test rdma.rxe)
+#   libsodium, libzmq, coinor-cbc		control channel of remote workers; KV events; cairn search
+#   help2man, abigail-tools, pkg-config		make install and the installed library
+#   python3-pip, json-schema-test-suite		structured outputs
 try_install() { # try_install WHAT_FOR OPTION PACKAGES
 	echo "setup: installing$3 ($1; optional)"
 	as_root=""

@@ -2,19 +2,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Train an EAGLE-3 head for the embedded model: a small drafter in the format of vLLM and SGLang.
 
-Makes    serving/embedded/eagle3/{config.json, model.safetensors, golden.safetensors}: about 0.13 M parameters
-         in bf16, and the head's results for a text, for serving/engine/spec/eagle_test.c.
-Command  python3 tools/train_eagle3.py --seconds 300 --out serving/embedded/eagle3    (CPU only)
+Makes    serving/golden/eagle3_embedded/{config.json, model.safetensors, golden.safetensors}: about 0.13 M
+         parameters in bf16, and the head's results for a text, for serving/engine/spec/eagle_test.c.
+Command  python3 tools/train_eagle3.py --seconds 300 --out serving/golden/eagle3_embedded    (CPU only)
 Needs    Python 3.11, JAX 0.4.38, numpy, safetensors, tokenizers.
 
-The head sees, at place i, the next token's embedding and a feature of the target at place i: three of the
-target's hidden states, mixed by one matrix. It predicts the token after the next one. For the following token
-it takes its own output at the last place instead of a feature of the target, so it is trained for both: every
-step computes the texts once from the target's features and twice from its own outputs of the time before,
-shifted by a place (training-time test).
+At position i the head takes the embedding of token i + 1 and the target's feature at position i: three of the
+target's hidden states, mixed by one matrix. It predicts token i + 2. For the tokens after that, the target has
+no features yet, so the head takes its own output at the previous position instead. It is trained for both
+(training-time test): every step runs the head over the texts three times, first with the target's features,
+then twice with its own output of the run before, shifted by one position.
 
-The loss is the cross entropy against the target's distribution over the tokens that the head has (draft
-vocabulary: the most frequent tokens of the texts), and counts where the text is an answer of the target.
+The loss is the cross entropy against the target's distribution over the draft vocabulary, which has the tokens
+that the target predicts most often in answers. Only positions whose next token belongs to an answer count.
 """
 
 import argparse

@@ -23,7 +23,9 @@ import urllib.request
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-# What the server's lines say of its workers, and of the loss of one; its options, up to the number of workers.
+# For each role: `named` matches the line in which the server lists the workers' processes. `lost` matches the line that reports a
+# loss, with the seconds since it was noticed. `ended` matches the line that reports the end of the lead. `options` start the
+# workers; their number follows.
 ROLES = {
     "attention": {
         "named": r"attention workers, processes ([\d, ]+)",

@@ -143,9 +143,10 @@ def dropin(page, rows):
     total = {name: sum(int(r.number(name)) for r in found) for name in GRID}
     page.table(
         f"FlashInfer's own tests over our kernels, which its code loads in the place of its modules ({found[0].get('impl_version')}):"
-        f" {total['passed']} passed and {total['failed']} failed. A fixed sample of each file was run. Refused are tests that need a"
-        " feature of which our kernels' error says that they do not have it; for missing ones FlashInfer found no module of that name."
-        " Skipped are tests that skip themselves.",
+        f" {total['passed']} passed and {total['failed']} failed. A fixed sample of each file was run. Refused: tests that need a"
+        " feature that our kernels report as not supported. Missing: tests that FlashInfer skipped because our folder has no module"
+        " of the name that it looked for. Skipped: tests that skip themselves or expect to fail. Left: tests for which there was no"
+        " time or memory.",
         ["file", *(f">{name}" for name in GRID), "refused and missing"],
         [[code(r.case), *(f"{int(r.number(n))}" for n in GRID), refused(r) or DASH] for r in found],
     )

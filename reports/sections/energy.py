@@ -139,9 +139,10 @@ def section(page, ctx):
         )
         return
     page.para(
-        "After the timed samples of a row, the device repeats the row's calls without a pause, and the driver's energy"
-        " counter gives their power. Where the clock was at the power limit, throughput is energy: the column says for"
-        " how much of that time. Rates are those under this load. Idle power is included."
+        "After the timed samples of a row, the device repeats the row's calls without a pause. The driver's energy counter"
+        " gives their mean power, and all rates here are those under this load. The column on the power limit has the share"
+        " of the time in which the limit held the SM clock down; there, a call takes its energy divided by the limit. Idle"
+        " power is included."
     )
     reading(page, ctx.rows)
     products(page, ctx.rows)

@@ -264,8 +264,9 @@ def attention(page, ctx):
         page.missing("rows of attn_paged")
         return
     page.para(
-        "The basic attention kernel, kept simple. Decode is bound by reading K and V, prefill by arithmetic. Bytes are"
-        " those of K, V, queries and output; the share is of the read stream, or of the matrix product of this run."
+        "Attention over the paged KV cache. Decode is bound by reading K and V, prefill by arithmetic. Bytes are those"
+        " of K, V, queries and output. The share is that of the read stream or of the fastest matrix product of this"
+        " run, whichever is larger."
     )
     read = ctx.ceilings.gbps()
     series = {}

@@ -155,9 +155,10 @@ def section(page, ctx):
         page.missing("overlap", ["interference", "search", "nano_ablation"])
         return
     page.para(
-        "A pass has operations bound by arithmetic and operations bound by memory. Cut into nano-batches, those of one batch"
-        " can run beside the others of another. Profile, search and measurement of one model follow; at its power limit a"
-        " card gains by overlap only what it saves in energy."
+        "Some operations of a pass are bound by arithmetic, others by memory. If a batch is cut into nano-batches, operations of one"
+        " kind on one nano-batch can run at the same time as operations of the other kind on another. This section shows the"
+        " profile, the search for a plan and its measurement, for one model. At its power limit, a card gains by overlap only as"
+        " much as overlap saves energy."
     )
     exchange(page, ctx.rows)
     model(page, ctx.rows, ctx.ceilings)

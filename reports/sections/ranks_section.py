@@ -71,8 +71,9 @@ def collectives(page, rows):
     page.figure(
         plots.panels(groups, "bytes of a rank", "µs", per_row=3),
         "Time of one call in a CUDA graph of calls that follow each other, both axes logarithmic. all_reduce_norm sums the"
-        " ranks' rows, adds the residual and normalises; NCCL's is ncclAllReduce followed by Cairn's rmsnorm. Beside"
-        f" all_to_all and send_recv, a ring, stand groups of ncclSend and ncclRecv. {text}",
+        " ranks' rows, adds the residual and normalises; it is compared with ncclAllReduce followed by Cairn's rmsnorm."
+        " all_to_all, and send_recv, in which each rank sends to the next one of a ring, are compared with groups of"
+        f" ncclSend and ncclRecv. {text}",
         ["operation", ">GPUs", ">bytes of a rank", ">µs", ">NCCL µs", ">gain"],
         table,
     )
@@ -118,8 +119,8 @@ def tensors(page, rows):
         )
     if offline:
         page.table(
-            "256 requests at once with prompts of 512 tokens and answers of 256, Llama-3-8B, and the share of as many GPUs with a"
-            " replica each.",
+            "Throughput of Llama-3-8B with 256 requests at once, prompts of 512 tokens and answers of 256. The last column is the"
+            " share of what as many GPUs would reach with a replica of the model each: N times the rate of one GPU.",
             [">GPUs", ">tokens/s", ">of replicas"],
             [
                 [str(n), f"{rate:,.0f}", percent(rate / n / offline[1]) if 1 in offline else DASH]
@@ -169,8 +170,9 @@ def rings(page, rows):
     ]
     page.figure(
         plots.lines(series, "thousands of tokens", "% of ideal", xtext=str_of, references=[(100, IDEAL)]),
-        "Ring attention with zig-zag pieces, Llama-3.2-1B, one pass: the time of one GPU divided by the GPUs, in percent of the"
-        " time. The gain over contiguous pieces is at most 2 - 1/N for attention alone.",
+        "Ring attention with zig-zag pieces, Llama-3.2-1B, a prompt in one pass. The ideal time is that of one GPU divided by the"
+        " number of GPUs; the figure shows it in percent of the measured time. For attention alone, zig-zag pieces can be at most"
+        " 2 - 1/N times as fast as contiguous ones.",
         [">GPUs", ">tokens", ">one GPU, ms", ">zig-zag, ms", ">of ideal", ">contiguous, ms", ">gain"],
         table,
     )
@@ -306,8 +308,9 @@ def attention_workers(page, rows):
         )
     if paced:
         page.table(
-            "A step of all lanes over NVLink, and over a link that shows each signal when a slower one would have brought it:"
-            " the share of the slower link's time that lanes hide (must: 70% with two lanes, 85% with three, at 400 Gbit/s).",
+            "Time in which every lane makes one pass, over NVLink at full speed, and over NVLink paced like a slower link: a signal"
+            " becomes visible only when that link would have delivered it. Hidden is the share of the slower link's transfer time"
+            " that does not make the pass longer (must: 70% with two lanes, 85% with three, at 400 Gbit/s).",
             [">lanes", ">requests of each", ">MB/s", ">latency, µs", ">one way, µs", ">NVLink, µs", ">paced, µs", ">hidden"],
             [
                 [
@@ -335,8 +338,9 @@ def attention_workers(page, rows):
 
 def orders(page, order):
     page.table(
-        "Decoding passes of some layers of a model that send Q first, against the same operations with Q sent when K and V have gone,"
-        " and against one product for all three.",
+        "Decoding passes of some layers of a model with an attention worker on the next GPU: Q is sent before K and V are computed (Q"
+        " first), the same operations with Q sent after K and V (together), and one product for Q, K and V. Saved is"
+        " 1 - first / together.",
         ["case", "link", ">layers", ">Q first, µs", ">together, µs", ">one product, µs", ">saved"],
         [
             [
@@ -353,9 +357,10 @@ def orders(page, order):
 
 def pulled(page, pulls):
     page.table(
-        "Prompts that a prefill worker on the next GPU computes: the time to the first token against that of a server that computes them"
-        " itself, and the 99th of 100 times between tokens of others, alone, while such prompts follow one another (must: 10% and"
-        " 5% more), and beside as many prompts of which all but the last page is cached.",
+        "Prompts that a prefill worker on the next GPU computes, whose keys and values the server pulls. First, the time to the first"
+        " token if the server computes the prompt itself, and if it pulls it (must: at most 10% more). Then the 99th percentile of"
+        " the time between tokens of the other requests: without prompts, while prompts are pulled one after another (must: at most"
+        " 5% more), and while as many prompts arrive of which all but the last page is cached.",
         ["link", ">tokens", ">computed here, ms", ">pulled, ms", ">more", ">others", ">alone, ms", ">beside pulls, ms", ">more",
          ">beside cached prompts, ms"],
         [

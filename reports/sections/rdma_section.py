@@ -169,14 +169,14 @@ def ladder(page, rows):
         (
             "T1",
             "bytes against stock libmlx5, on the model card",
-            "cairn check rdma_claims.golden",
+            "cairn check rdma.golden",
             count(rows, "nic", "golden", "{requests} requests, {differ} differ; {wraps} wraps of the index"),
         ),
-        ("T2", "producers and consumers with a planted defect", "cairn check rdma_claims.nic", mutants(rows)),
+        ("T2", "producers and consumers with a planted defect", "cairn check rdma.nic", mutants(rows)),
         (
             "T3",
             "behaviour of connections: the model against soft-RoCE of a stock Linux kernel, emulated",
-            "cairn check rdma_claims.rxe",
+            "cairn check rdma.rxe",
             count(
                 rows,
                 "rxe",
@@ -187,19 +187,19 @@ def ladder(page, rows):
         (
             "T4",
             "stock programs on the model card",
-            "cairn check rdma_claims.nic_stock",
+            "cairn check rdma.nic_stock",
             count(rows, "nic", "stock_ib_write_bw", "ib_write_bw: {requests} requests, {rules} rules broken"),
         ),
         (
             "T5",
             "our kernels and NVIDIA's own device code post to the model card",
-            "cairn check rdma_claims.fhbn_gpu rdma_claims.fhbn_bytes",
+            "cairn check rdma.fhbn_gpu rdma.fhbn_bytes",
             on_gpu(rows),
         ),
         (
             "T6",
             "order of stores, traced; the model as an adversary",
-            "cairn check rdma_claims.fhbn_trace rdma_claims.fhbn",
+            "cairn check rdma.fhbn_trace rdma.fhbn",
             "cases, not rows: make check",
         ),
         (

@@ -108,7 +108,10 @@ static double tail_ns(const struct sim *s, int32_t r)
 	return s->c->pair_ns * keys * s->c->unit_tokens / s->c->kv_heads * s->c->sms / 2;
 }
 
-/* Sends the keys of all ranks around the ring. ready: when those of each may leave, then when all came. */
+/*
+ * Sends the keys of all ranks around the ring. ready[r] is the time at which the keys of rank r may be sent;
+ * on return, it is the time at which rank r has received the keys of all other ranks.
+ */
 static void travel(struct sim *s, double bytes, double ready[MAX])
 {
 	double arrived[MAX];

@@ -31,7 +31,7 @@ struct cairn_sim_costs {
 	int32_t layers;
 	double row_ns, pair_ns;		/* of a layer, on one rank */
 	double alpha_ns, gb_per_s;	/* of a message of a ring; alpha_ns also of an exchange */
-	double exchange_gb_per_s;	/* of an exchange, by words that carry numbers (primitives/comm) */
+	double exchange_gb_per_s;	/* of an exchange by LL words (primitives/comm) */
 	double copy_gb_per_s, merge_gb_per_s;	/* bytes read and written */
 	double launch_ns;
 	/* SMs; tokens of a unit of attention, which has one KV head. 0 SMs: units end at the same time */

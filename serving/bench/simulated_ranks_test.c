@@ -58,7 +58,7 @@ static void slow_link(struct cairn_test *t)
 	}
 }
 
-/* Sending is hidden behind a step that takes longer, and adds to it what it takes longer. */
+/* A message costs no time if it is shorter than the attention beside it, and only the excess otherwise. */
 static void overlap(struct cairn_test *t)
 {
 	struct cairn_sim_costs c = free_link;

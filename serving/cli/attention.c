@@ -52,7 +52,11 @@ void cairn_attention_environment(void)
 	setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
 }
 
-/* A worker of several GPUs has its pages in host memory; one of another host has to name its transport. */
+/*
+ * Chooses nvlink for the table cuda if the lead starts workers of one GPU each and the GPUs can reach each
+ * other. Workers of several GPUs have their pages in host memory, and a worker of another host has to name
+ * its transport itself.
+ */
 const char *cairn_prefill_transport(const struct cairn_impl *impl, const struct cairn_attention_options *o,
 				    const struct cairn_prefill_options *p, int gpus_meet)
 {

@@ -225,19 +225,20 @@ const char *cairn_prefill_transport(const struct cairn_impl *impl, const struct 
 int cairn_session_lead(struct cairn_session *s, const struct cairn_attention_options *o,
 		       const struct cairn_prefill_options *p, const struct cairn_common_options *c,
 		       const char *shape, int64_t seed);
-/* Tells on standard error which prefill workers have joined or were lost since the last call. */
+/* What cairn_session_say_prefill() has reported so far; zeroed before the first call. */
 struct cairn_prefill_told {
 	int64_t lost, refused;
 	char pids[256];
 };
+/* Reports on standard error which prefill workers joined, were lost or were refused since the last call. */
 void cairn_session_say_prefill(const struct cairn_session *s, const char *command,
 			       struct cairn_prefill_told *told);
-/*
- * Tells on standard error which processes attend, if any do, and what was lost since the last call, with the
- * name of the command in front. *lost: losses told so far, from 0 on.
- */
-/* Prints what was lost during a run that is over, if anything was. */
+/* Reports on standard error how often a run, now over, has computed answers again after a loss, if it has. */
 void cairn_session_say_recoveries(const struct cairn_session *s, const char *command, int64_t recoveries);
+/*
+ * Reports on standard error which processes attend, if any do, and the last loss if there was one since the
+ * last call. *lost: number of losses reported so far; 0 before the first call.
+ */
 void cairn_session_say_attention(const struct cairn_session *s, const char *command, int64_t *lost);
 
 /* Checks that the options go together; a draft model implies its method. */

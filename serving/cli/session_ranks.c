@@ -14,10 +14,15 @@
 #include "serving/model/model_graph.h"
 #include "serving/pipeline/pipeline.h"
 
-#define PIPELINE_MS	30000	/* time-out of a wait, which takes as long as another rank's chunk */
+/* Time-out of a wait in a pipeline, where a rank waits while another one computes a chunk. */
+#define PIPELINE_MS	30000
 #define HOST_CHUNK	64
 #define MOST_ROWS	(1 << 20)
-#define CHUNKS		8	/* of a step, times n - 1 on n stages, whose pipeline runs empty for n - 1 */
+/*
+ * A step of n stages has rows for CHUNKS * (n - 1) chunks, because filling and draining the pipeline takes
+ * the time of n - 1 more.
+ */
+#define CHUNKS		8
 
 int32_t cairn_num_ranks(const struct cairn_common_options *o)
 {

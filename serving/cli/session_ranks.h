@@ -33,8 +33,9 @@ int cairn_check_ranks(struct cairn_common_options *o, const char *plan, const ch
 /* Refuses a method of drafts that does not go with the ranks. */
 int cairn_check_rank_drafts(const struct cairn_common_options *o, int method);
 /*
- * Sets the rows of a step, where max_rows is what the command was asked for, 0: nothing, and those of a chunk
- * of a pipeline. is_host: the table's memory is that of the host.
+ * Sets the most rows of a step and, with --pp, the rows of a prompt's first chunk. max_rows: the rows that
+ * the command was asked for; 0: the default. is_host: the table's memory is that of the host, for which the
+ * defaults are smaller.
  */
 void cairn_set_rows(struct cairn_engine_options *eo, const struct cairn_common_options *o, int64_t max_rows,
 		    int is_host);
@@ -50,11 +51,12 @@ int cairn_ranks_fork(struct cairn_tp **tp, const struct cairn_common_options *o)
 int cairn_session_start_rank(struct cairn_session *s, const struct cairn_common_options *o,
 			     struct cairn_tp *tp, const char *shape, uint64_t seed);
 /*
- * Loads what a rank has of the model in s->dir, or makes it of random weights: its share, with --cp all of
- * it, with --tp and --cp both, with --pp its layers.
+ * Loads this rank's part of the model in s->dir: with --tp its share of the weights, with --cp the whole
+ * model, with --tp and --cp both, with --pp its layers. cairn_session_random_rank() makes the same part of
+ * random weights.
  */
 int cairn_session_load_rank(struct cairn_session *s, cairn_progress progress, void *ctx);
-/* Makes the config that --model or --shape names that of one of the ranks of --tp. */
+/* Changes *config, that of --model or --shape, to the config of one rank's share with --tp. */
 int cairn_share_option(const struct cairn_common_options *o, const char *shape,
 		       struct cairn_model_config *config);
 int cairn_session_random_rank(struct cairn_session *s, const struct cairn_model_config *config,

@@ -49,7 +49,7 @@ static int add_whole(struct list *l, const struct cairn_disagg_hardware *hw, int
 	return 0;
 }
 
-/* Adds all numbers of lanes and replicas of a model workers and b attention workers. */
+/* Adds `a` model workers of kind x with `b` attention workers of kind y, for all lanes and replicas. */
 static int add_degrees(struct list *l, const struct cairn_disagg_gpu *x, const struct cairn_disagg_gpu *y,
 		       int32_t a, int32_t b, int32_t most_lanes)
 {
@@ -67,7 +67,7 @@ bool cairn_disagg_allows(const struct cairn_disagg_limits *limits, const struct 
 	       (!limits->attn_gpu || !strcmp(limits->attn_gpu, attn_gpu->name));
 }
 
-/* Adds all pairs of degrees of model workers of a kind and attention workers of another one. */
+/* Calls add_degrees() for all a and b that the limits allow. x and y may be the same kind of GPU. */
 static int add_pairs(struct list *l, const struct cairn_disagg_gpu *x, const struct cairn_disagg_gpu *y,
 		     const struct cairn_disagg_limits *limits)
 {

@@ -151,8 +151,9 @@ double cairn_disagg_slice_us(const struct cairn_disagg_model *m, const struct ca
 }
 
 /*
- * What a slice has more if its attention is elsewhere: Q and K, V by two products, their two puts, the wait
- * for the result, and the merge, which also attends to the rows' own keys: it reads Q, K, V and the result.
+ * Returns the extra time of a slice whose attention is elsewhere. Q and K, V come from two products instead
+ * of one, and four light operations are added: two puts, the wait for the result, and the merge, which also
+ * attends to the rows' own keys. The merge reads Q, K, V and the result, and writes as many bytes as Q has.
  */
 static double apart_us(const struct cairn_disagg_model *m, const struct cairn_disagg_gpu *gpu, int32_t tp,
 		       int32_t rows)

@@ -10,8 +10,9 @@
 #include "serving/search/search_sim.h"
 
 /*
- * The rate that a period more between a layer's first start and its last end costs: it lengthens a pass of n
- * layers, n - 1 + span periods, by 1 / n. Rates are about 1.
+ * Weight of a layer's span (from its first start to its last end, in periods) in the objective, which
+ * maximises the rate. A pass of n layers takes n - 1 + span periods, so one more period of span lengthens it
+ * by about 1 / n. Since rates are about 1, that is worth 1 / n of rate.
  */
 static double span_weight(const struct cairn_search_problem *p)
 {

@@ -51,7 +51,7 @@ int32_t cairn_search_order(const struct cairn_search_problem *pr, const struct c
 	for (int32_t p = 0; p < parts->num_parts; p++) {
 		arcs[num++] = (struct cairn_search_dep){ p, p, 1 };
 		for (int32_t q = p + 1; q < parts->num_parts; q++) {
-			/* The last p that starts before q of layer n is that of layer n + ahead. */
+			/* p of layer n + ahead is the last p that does not start after q of layer n. */
 			int32_t ahead = (int32_t)floor(s->start[q] - s->start[p] + EPS);
 
 			if (!parts->together[p][q] || !apart(pr, parts, s, p, q))

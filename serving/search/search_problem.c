@@ -7,7 +7,11 @@
 
 #include "primitives/base/error.h"
 
-/* Level m of memory and level n of the network, 0 for none, run beside operations bound by arithmetic. */
+/*
+ * Adds the level at which operations bound by arithmetic run beside level m of memory and level n of the
+ * network (0: nothing of that kind). Does nothing if no share is left to them, if another level has the same
+ * share, or if there are too many levels.
+ */
 static void add_level(struct cairn_search_problem *p, int32_t m, int32_t n)
 {
 	const struct cairn_search_level *memory = p->levels[CAIRN_SEARCH_MEMORY];

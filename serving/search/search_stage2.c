@@ -121,7 +121,10 @@ static void add_pair(struct stage2 *x, int32_t p, int32_t q)
 	}
 	first = cairn_search_milp_apart(&x->m, p, q, x->overlap[p][q]);
 	cairn_lp_start(lp, first, x->first[p] < x->first[q]);
-	/* The kind of part 0 keeps its order; that of other kinds may turn against it. */
+	/*
+	 * Only parts of part 0's kind keep the order of stage 1. Fixing the order of the other kinds would
+	 * also keep them from moving across the start of the period (NOTES.md).
+	 */
 	if (same && kind_of(x, p) == kind_of(x, 0)) {
 		cairn_lp_row(lp, '=', x->first[p] < x->first[q], "order_%d_%d", p, q);
 		cairn_lp_term(lp, first, 1);
@@ -134,7 +137,7 @@ static void add_pair(struct stage2 *x, int32_t p, int32_t q)
 	cairn_lp_term(lp, x->overlap[p][q], 1);
 }
 
-/* Three parts that run in pairs at the same time may all three do. */
+/* If each two of three parts overlap, all three may run at once, so their R must sum to at most 1. */
 static void add_triple(struct stage2 *x, int32_t p, int32_t q, int32_t n)
 {
 	if (x->overlap[p][q] < 0 || x->overlap[p][n] < 0 || x->overlap[q][n] < 0 || FAULT(NO_TRIPLE) ||

@@ -21,7 +21,10 @@
 #define MOST_FUTILE	4
 #define MINUTE_NS	60000000000ll
 
-/* Notes a failure. Returns whether there were too many in the last minute: num ago was less than one. */
+/*
+ * Records a failure. Returns whether more than `num` workers have failed in the last minute, that is, whether
+ * the failure `num` failures before this one is less than a minute old.
+ */
 static bool too_many(struct serve *s)
 {
 	const int64_t now = serve_now_ns();
