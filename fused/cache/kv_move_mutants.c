@@ -145,7 +145,7 @@ static int kv_move_slot_to_slot(const struct cairn_kv_move_args *a, void *stream
 	return ret;
 }
 
-/* A block of 32 moves that is followed by a single one loses it. */
+/* With exactly 33 moves, the last one is not made. */
 static int kv_move_33_moves(const struct cairn_kv_move_args *a, void *stream)
 {
 	struct cairn_kv_move_args b;

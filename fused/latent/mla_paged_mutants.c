@@ -344,7 +344,7 @@ static int mla_paged_size_ignored(const struct cairn_mla_paged_args *a, void *st
 	return cairn_mla_paged_ref(&all, stream);
 }
 
-/* Heads past the fourth of a row without a key have lse 0. */
+/* For a row without a key, sets lse of the heads with index 5 and above to 0. */
 static int mla_paged_lse_of_4_heads(const struct cairn_mla_paged_args *args, void *stream)
 {
 	struct cairn_mla_paged_args a;

@@ -2,14 +2,15 @@
 /*
  * moe_rows_codes - 4-bit weights in the products of moe_rows_product.cuh, for many rows
  *
- * A stage has 128 of k: of 256 rows of weights, codes and cells (gemm_w4_layout.h) in four boxes of 64 rows,
- * then two panels of x. The word that a lane reads of a tile of codes is its part of operand A of wgmma. It
- * decodes a word, multiplies it with the scale, rounded to dtype (w4_scaled()), and fills one set of
- * registers while the product of the other set runs. One set belongs to a warpgroup's first 64 rows, one to
- * its second: larger sets would not leave enough registers for 144 places (NOTES.md).
+ * A stage covers 128 of k. It holds the codes and the cells (gemm_w4_layout.h) of 256 rows of weights, in
+ * four boxes of 64 rows each, and then two panels of x. A word of codes is a lane's part of operand A of one
+ * wgmma. The lane decodes the word, multiplies it by its scale, which is rounded to dtype (w4_scaled()), and
+ * fills one set of registers while the product of the other set runs. One set belongs to a warpgroup's first
+ * 64 rows, the other to its second 64: larger sets would not leave enough registers for 144 places
+ * (NOTES.md).
  *
- * Boxes that reach past an expert's rows hold rows of the next matrix, or zeros at the end of all: their sums
- * are not used. What lies past k arrives as zeros, and is not used either.
+ * A box that reaches past an expert's rows also holds rows of the next matrix, or zeros after the last one.
+ * Their sums are not used. Elements past k arrive as zeros and are not used either.
  */
 #ifndef CAIRN_MOE_ROWS_CODES_CUH
 #define CAIRN_MOE_ROWS_CODES_CUH

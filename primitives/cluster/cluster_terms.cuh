@@ -15,7 +15,7 @@
 /*
  * Addresses of n ranks' contributions to a word or granule, and of the (m, l) of its row. In shared memory,
  * the contribution of rank r lies in slot (own - r) mod n - 1 (one less than the distance it was sent), and
- * and this rank's own contribution lies at own_base. In global memory (own is ~0), that of rank r lies at
+ * this rank's own contribution lies at own_base. In global memory (own is ~0), that of rank r lies at
  * base + r * stride.
  */
 struct cluster_terms {

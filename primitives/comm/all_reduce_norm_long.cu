@@ -45,7 +45,7 @@
 #else
 #define ARRIVE		1
 #endif
-#define UNTOLD		1		/* rows sent beside the one whose flag the thread waits to store */
+#define UNTOLD		1		/* rows whose copies may be in flight and whose flags are not set */
 
 struct long_args {
 	struct reduce_args r;
@@ -106,7 +106,7 @@ ROW void send_row(const struct long_args &a, struct marks *m, uint32_t number, i
 	ptx_cp_async_bulk_commit_group();
 }
 
-/* Runs in one thread. A row is asked for one row before it is sent. */
+/* Runs in one thread. Turn j starts the load of row j, and then waits for row j - 1 and sends it. */
 ROW void send_rows(const struct long_args &a, struct marks *m, uint32_t number, bool sends)
 {
 	const int n = num_rows(a);

@@ -2,8 +2,8 @@
 /*
  * all_reduce_norm_mutants - wrong versions of all_reduce_norm, one defect each
  *
- * Half of them are wrong about numbers, as in rmsnorm_mutants.c; the others exchange messages wrongly. A
- * defect that shows only if ranks meet at a bad moment waits there, so that they do.
+ * Half of them compute wrong numbers, as in rmsnorm_mutants.c; the others exchange messages wrongly. If a
+ * defect shows only with a certain timing of the ranks, its mutant sleeps at that point to force the timing.
  */
 #include <math.h>
 #include <stdlib.h>

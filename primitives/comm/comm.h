@@ -9,11 +9,11 @@
  *
  * Rules for all collectives
  *   - All ranks make the same calls, with the same shapes, in the same order, and each rank makes its calls
- *     on one stream. Calls that differ end in -ETIMEDOUT or in wrong results; nobody notices earlier.
+ *     on one stream. Calls that differ are not detected; they end in -ETIMEDOUT or in wrong results.
  *   - A call may be captured in a graph: its number is counted in the segment, not by the host.
- *   - No wait is without end. A wait that exceeds timeout_ms, or that finds the communicator aborted, ends
+ *   - Every wait is bounded. A wait that exceeds timeout_ms, or that finds the communicator aborted, ends
  *     the call; its outputs are then undefined. A call of a host table returns the error itself. A call of a
- *     device returns 0, and comm_error() tells of it once the stream has been waited for.
+ *     device table returns 0, and comm_error() reports the error once the stream has been synchronised.
  *   - After an error the communicator is useless: every later call on it fails, or does nothing. All ranks
  *     close it and open another.
  *   - An open communicator is not used by two threads at a time, except by comm_error() and comm_abort().

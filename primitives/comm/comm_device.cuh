@@ -24,10 +24,11 @@ COMM bool comm_has_failed(const struct comm_device &c)
 }
 
 /*
- * The number of the call is counted on once all CTAs have read it. comm_enter() is called by one thread of
- * each CTA, after a barrier that follows its threads' comm_number(); comm_leave() by the same thread at the
- * end, with what comm_enter() has returned. In between nobody waits for the counter. Both are relaxed: a
- * release would wait until the stores to the peers have been acknowledged, which takes as long as a crossing.
+ * These two advance the number of the call once all CTAs have read it. One thread of each CTA calls
+ * comm_enter(), after a barrier that follows the comm_number() of all its threads. At the end the same thread
+ * passes the result to comm_leave(), and the CTA that was the last to enter stores the number. In between, no
+ * thread waits for the result of the atomic addition. Both functions are relaxed: a release would wait until
+ * the stores to the peers have been acknowledged, which takes as long as a crossing.
  */
 COMM uint32_t comm_enter(const struct comm_device &c)
 {

@@ -6,11 +6,11 @@
  * word, and it waits for such a word of every rank: mailboxes are free in time only if every call awaits all
  * ranks (comm_device.h).
  *
- * Messages of LONG bytes and more, which are keys of a ring or rows of a pipeline, should take no SM from the
- * computation beside which they travel. A copy engine copies a part of COMM_STAGE bytes to the receiver's
- * stage, a kernel of one warp has all ranks meet, and another copy brings the part to its place. That kernel
- * is so small that it runs on an SM whose other resources a CTA of attention has taken. Stages are counted by
- * the host, so calls that are captured send words.
+ * Messages of LONG bytes and more, such as the keys of a ring or the rows of a pipeline, should take no SM
+ * from the computation that runs at the same time. A copy engine copies a part of COMM_STAGE bytes to the
+ * receiver's stage, a kernel of one warp runs a barrier of all ranks, and another copy moves the part to its
+ * place in out. That kernel is so small that it fits on an SM whose other resources a CTA of attention has
+ * taken. The host counts the stages, which the replay of a graph would not do, so captured calls send words.
  *
  * barriers   one __syncthreads
  *

@@ -57,8 +57,8 @@ static double bent_eps(const struct cairn_rmsnorm_args *a, enum rmsnorm_bend ben
 }
 
 /*
- * Returns whether the call asks for e4m3. The mutants that change out are right then, so that they must be
- * caught without it; mutants of e4m3 come last.
+ * Returns whether the call asks for e4m3. Mutants that spoil out do nothing in such a call, so a case without
+ * e4m3 must catch them. The mutants of e4m3 come last in the list.
  */
 static int asks_for_q(const struct cairn_rmsnorm_args *a)
 {

@@ -206,7 +206,7 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 						    int32_t index, int32_t offset,
 						    const int32_t *drafts, int32_t num,
 						    struct cairn_worker_treat *place);
-/* Frees the slot of row 0's draw, if it has one: it counts the prompt alone, only for the pass to copy it. */
+/* Frees the slot of row 0's draw, if any: it holds counters of the prompt, for its pass alone to copy. */
 void engine_treat_copied(struct cairn_engine *e, struct draw *d);
 /*
  * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its

@@ -149,8 +149,9 @@ static int is_rest(struct cairn_test *t, struct fixture *f, struct begun *b, con
 }
 
 /*
- * Answers go on as if nothing had happened, with penalties, biases and a least length, and whichever of
- * several answers they are. If something is not said, or said wrong, they do not.
+ * An engine that continues an answer begun by another one gives the same tokens, with penalties, biases and
+ * min_new_tokens, and whichever of several answers it is. If num_given, the seed or max_new_tokens of the
+ * request is wrong, its tokens differ.
  */
 static void goes_on(struct cairn_test *t)
 {

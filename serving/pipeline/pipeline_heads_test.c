@@ -173,7 +173,10 @@ static void same_drafts(struct cairn_test *t)
 
 /* ---- mutants ---- */
 
-/* What the first stage does when it has received states. Only there, they come from a stage behind it. */
+/*
+ * Called on the first stage for what it has received from a later stage. Hidden states for a drafting head
+ * are the only such messages.
+ */
 static void (*received)(const struct cairn_send_recv_args *a);
 
 static int receive(const struct cairn_send_recv_args *a, void *stream)

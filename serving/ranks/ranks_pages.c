@@ -156,7 +156,10 @@ static int gather_queries(const struct walk *w, const struct cairn_graph_op *op,
 	return CAIRN_TABLE(w->m->impl, all_to_all, &args, w->stream);
 }
 
-/* Gives each rank the columns of its heads of all ranks' results; or all columns, if it has all heads. */
+/*
+ * Gives each rank the partial results of all ranks, one after another: only the columns of its own heads,
+ * or all columns if every rank has all heads.
+ */
 static int exchange(const struct walk *w, const struct sizes *s, char *to, const char *from, int64_t row,
 		    int64_t share)
 {

@@ -295,7 +295,10 @@ static int32_t rank_of_row(const struct lists *l, int32_t row, int32_t *number)
 	return 0;	/* every row of the pass has a rank */
 }
 
-/* Says where the rows whose logits are wanted are, on their ranks and once they have been gathered. */
+/*
+ * Lists the rows of this rank that need logits, by their numbers on this rank, and the places of all such
+ * rows of the pass once the rows of all ranks have been gathered.
+ */
 static void put_logits(struct lists *l)
 {
 	const int32_t num = l->w->batch.num_logits, *logit_rows = l->w->flight->host.logit_rows;

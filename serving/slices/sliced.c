@@ -232,7 +232,10 @@ static int merges_own(const struct sliced_pass *p)
 	return p->link->previous && p->w.b->max_qo_len == 1 && !cairn_model_is_latent(p->w.m);
 }
 
-/* Attends to the keys of this pass, which lie beside their queries; with w.asking queries the workspace. */
+/*
+ * Attends to the pass's own keys and values, which are in the same rows as its queries. If w.asking, only
+ * sets *bytes to the workspace that this needs.
+ */
 static int attend_own_heads(struct sliced_pass *p, const struct cairn_attn_rows *rows, size_t *bytes)
 {
 	const struct cairn_model *m = p->w.m;

@@ -243,9 +243,9 @@ ATTN_FN double attn_teams_time(struct attn_teams t, int64_t num_tasks, double me
 }
 
 /*
- * Returns whether teams pay: the longest task has at least twice as many keys as the mean, and would take one
- * CTA of half an SM more than a third of the time that memory takes to deliver the keys of all tasks. Shorter
- * tasks fill the device without teams.
+ * Returns whether teams pay. They do if the longest task has at least twice as many keys as the mean, and if
+ * a single CTA of half an SM would work on it for more than a third of the time in which memory delivers the
+ * keys of all tasks. Shorter tasks fill the device without teams.
  */
 ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t head_dim,
 			     int32_t kv_fp8)
@@ -258,9 +258,10 @@ ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_
 }
 
 /*
- * Chooses the division of tasks of uneven lengths. A CTA's share is half as much again as if all CTAs that
- * run at once had the same number of keys, since most tasks have fewer, and no CTA should have to wait for
- * another. The result's `most` is 1 if there should be no teams, or if the device grants no clusters.
+ * Chooses the division of tasks of uneven lengths. A CTA's share is at least 1.5 times the number of keys
+ * that each CTA would get if the CTAs that run at once divided all keys evenly, but never more than the
+ * longest task: most CTAs get less than a full share, and no CTA should have to wait until another one ends.
+ * The result's `most` is 1 if there should be no teams, or if the device grants no clusters.
  * attn_tile_test.c has batches that were measured.
  */
 ATTN_FN struct attn_teams attn_decode_teams(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len,

@@ -34,7 +34,7 @@
 #include "fused/attention/dense/attn_dense_maps.cuh"
 #include "fused/attention/dense/attn_dense_plan.cuh"
 
-/* From this many keys on, larger key tiles gain more than the masked logits cost that they add. */
+/* From this many keys on, larger key tiles save more time than the masked logits that they add cost. */
 #define LONG_KEYS	8192
 
 struct attn_dense_kernel attn_dense_64(void)

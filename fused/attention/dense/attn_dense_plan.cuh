@@ -17,7 +17,10 @@
  */
 #define ATTN_DENSE_SECTION_BYTES (12 << 20)
 #define ATTN_DENSE_CAUSAL_BYTES	(48 << 20)
-/* a causal section has at most this many KV heads, or as many as give each SM this many row tiles, if more */
+/*
+ * Maximum number of KV heads in a causal section. A section may have more heads if it needs them to give each
+ * SM ATTN_DENSE_CAUSAL_TILES row tiles.
+ */
 #define ATTN_DENSE_CAUSAL_HEADS	8
 #define ATTN_DENSE_CAUSAL_TILES	2
 

@@ -453,7 +453,10 @@ static int attn_merge_states_without_gaps(const struct cairn_attn_merge_args *ar
 	return cairn_attn_merge_ref(&a, stream);
 }
 
-/* In place, a second CTA begins again after the first 128 rows and heads have been written. */
+/*
+ * Merges several states a second time if lse_out is lse and there are more than 128 rows and heads, as a CTA
+ * would that reads state 0 after another CTA has overwritten it with the result.
+ */
 static int attn_merge_in_place_128(const struct cairn_attn_merge_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_attn_merge_ref(a, stream));
@@ -462,7 +465,7 @@ static int attn_merge_in_place_128(const struct cairn_attn_merge_args *a, void *
 	return cairn_attn_merge_ref(a, stream);
 }
 
-/* With 17 states, 7 heads and 8 dims past whole vectors of 64, the last element is 0. */
+/* With 17 states and 7 heads, the last element of out is 0. */
 static int attn_merge_corner_of_17_states(const struct cairn_attn_merge_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_attn_merge_ref(a, stream));

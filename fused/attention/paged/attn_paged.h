@@ -14,7 +14,8 @@
  *   position   = i - qo_indptr[b] + kv_len - qo_len    so that the last query sees the last key
  *
  * Row i sees the keys j < kv_len; with causal, only those with j <= position; with a window > 0, only those
- * with j > position - window, that is, its own key and the window - 1 keys before it.
+ * with j > position - window, that is, its own key, the window - 1 keys before it and, without causal, all
+ * keys behind it.
  *
  *   argument          dtype  shape                                           notes
  *   out               dtype  [nnz_qo, num_qo_heads, head_dim]                out, may not alias q

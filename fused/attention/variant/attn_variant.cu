@@ -211,7 +211,7 @@ static int set_keys(const struct cairn_attn_variant_args *a, const struct cairn_
 static int turn_keys(const struct cairn_attn_variant_args *a, int num_sms, const void *kernel,
 		     struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
 {
-	/* with sms, CTAs may not run beside each other on more SMs than the call may use */
+	/* if sms is set, at most one CTA for each allowed SM: each CTA may be placed on a different SM */
 	const int64_t most = a->sms ? num_sms : num_sms * 16;
 	const int64_t ctas = (int64_t)a->nnz_kv * a->num_kv_heads * a->head_dim / (64 * ATTN_TURNERS) + 1;
 	void *params[] = { call, plan };
@@ -243,7 +243,7 @@ static int merge(const struct cairn_attn_variant_args *a, const struct division 
 		 struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
 {
 	const int warps = ATTN_MERGERS / 32, ctas = d->items * ((call->tile_rows + warps - 1) / warps);
-	/* with sms, CTAs may not run beside each other on more SMs than the call may use */
+	/* if sms is set, at most one CTA for each allowed SM, as in turn_keys() */
 	const int most = a->sms ? d->num_sms : d->num_sms * 8;
 	void *params[] = { call, plan };
 	struct cairn_launch l = {};

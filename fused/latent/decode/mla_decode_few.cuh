@@ -95,7 +95,10 @@ ATTN_DEV void mla_few_mask(float (*s)[4], const struct mla_call &c, const struct
 	}
 }
 
-/* Writes a warp's words of its rows, which its four first lanes hold. */
+/*
+ * Writes one float for each row to this warp's part of an array in shared memory. Lanes 0 to 3 of the warp
+ * together hold the values of all rows.
+ */
 template <int rows> ATTN_DEV void mla_few_put_words(const struct mla_work &x, int array, const float *word)
 {
 	if (threadIdx.x % 32 < 4)

@@ -14,8 +14,8 @@
 #include "primitives/ptx/wgmma.cuh"
 
 /*
- * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup is let
- * loose; -1: none.
+ * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` this warpgroup lets the
+ * second one begin (let_loose()); -1: no warpgroup waits for it.
  */
 template <int dtype, int width>
 TILE void multiply(const struct gemm_fixed_plan &p, const struct mine &s, struct turn *t, int mark,

@@ -26,10 +26,11 @@
 #define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
 
 /*
- * The scales of blocks. Each lane has one of those that its warp needs for a stage: lanes 0 to 15 of the
- * warp's rows of a, the others of the batches. now, then: of this stage and the next one; at: where that of
- * the stage after them is; step: from there to the following one. factor: of this thread's rows r and r + 8
- * in the batch that is being multiplied.
+ * The scales of blocks. Each lane has one of the scales that its warp needs for a stage: lanes 0 to 15 those
+ * of the warp's rows of a, the others those of the batches of b. now, then: the lane's scale for this stage
+ * and for the next one. at: address of its scale for the stage after these two; step: elements from the scale
+ * of one stage to that of the next. factor: products of both scales for this thread's rows r and r + 8 in the
+ * batch that is being multiplied.
  */
 struct scales {
 	const float *at;

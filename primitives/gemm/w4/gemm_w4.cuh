@@ -2,17 +2,19 @@
 /*
  * gemm_w4.cuh - shared by the kernels of gemm_w4: codes become pairs of dtype, scales become floats
  *
- * INT, the code in the low four bits of a half: placed in the lowest bits of the mantissa of 32 (bf16) or
- * 1024 (f16), it reads as 32 + code / 4 or 1024 + code; the subtraction of 32 + zero / 4 or 1024 + zero is
- * exact.
- * INT, the code in the next four bits: it is not shifted. In bf16, whose mantissa has 7 bits, it reads as the
- * subnormal or smallest normal number code 2^-129; times 2^127, minus zero / 4, is exact. In f16 it is placed
- * in the mantissa of 1024, reads as 1024 + 16 code, and a sixteenth of it, minus 64 + zero, is exact. So with
- * bf16 all values are a quarter of code - zero, and the scales are four times as large.
- * e2m1: the sign goes to the sign, the other three bits go to the lowest bits of the exponent and the highest
- * of the mantissa (cairn_w4_pairs() for bf16, and three bits higher for f16). The result, subnormal or not,
- * reads as 2^-126 (bf16) or 2^-14 (f16) times the value, exactly. decode_small() stops there: who uses it
- * corrects the sums. w4_decode() corrects each code by a multiplication.
+ * INT: the low byte of a half has two codes, which are decoded differently.
+ * - The code in bits 0 to 3 is placed in the lowest bits of the mantissa of 32 (bf16) or 1024 (f16), so that
+ *   the half reads as 32 + code / 4 or 1024 + code. Subtracting 32 + zero / 4 or 1024 + zero is exact.
+ * - The code in bits 4 to 7 is not shifted. In bf16, whose mantissa has 7 bits, it reads as code 2^-129, a
+ *   tiny number. One fused multiply-add multiplies by 2^127 and subtracts zero / 4, exactly. In f16 the code
+ *   is placed in the mantissa of 1024 and reads as 1024 + 16 code; a sixteenth of that, minus 64 + zero,
+ *   is exact.
+ * With bf16 all values are therefore a quarter of code - zero, and the scales are four times as large.
+ *
+ * e2m1: the sign goes to the sign bit, and the other three bits go to the lowest bits of the exponent and the
+ * highest of the mantissa (cairn_w4_pairs() for bf16, and three bits higher for f16). The result, also if it
+ * is subnormal, reads as 2^-126 (bf16) or 2^-14 (f16) times the value, exactly. w4_decode() corrects each
+ * code by a multiplication. decode_small() does not; callers that use it directly correct the sums.
  */
 #ifndef CAIRN_GEMM_W4_CUH
 #define CAIRN_GEMM_W4_CUH

@@ -70,7 +70,7 @@ W4 void multiply(const struct cairn_gemm_w4_args &g, const struct sizes &z, int 
 	const int units = sets - (unit_of(blockIdx.x + (sets - 1) * set_units, team) >= z.units);
 	/* places in a row of a are counted in bytes if it is in shared memory, else in elements */
 	constexpr int each = form == A_GLOBAL ? 1 : 2;
-	/* of a round; at which the last whole stage may begin; at which the last round ends */
+	/* along k: length of a round, last place where a whole stage may begin, end of the last round */
 	const int step = z.team * STAGE_K * each, last = (g.k - STAGE_K) * each, end = z.rounds * step;
 	float *sums = (float *)(s_mem + SUMS_AT) + warp * g.m * ROWS;
 	float total[by_group ? 1 : TOTALS(format)][4] = {};
@@ -196,8 +196,9 @@ static struct sizes sizes_of(const struct cairn_gemm_w4_args *g)
 }
 
 /*
- * Places a and the ring in shared memory, of which a CTA takes no more than half if the ring then has 4
- * rounds. Returns the bytes.
+ * Lays out a and the ring in shared memory. A CTA takes at most half of the memory if a ring of 4 rounds fits
+ * into that, otherwise up to all of it. If a and 4 rounds do not fit at all, a stays in global memory
+ * (pitch 0). Returns the bytes.
  */
 static size_t place(const struct cairn_gemm_w4_args *g, struct sizes *z)
 {

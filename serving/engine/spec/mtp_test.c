@@ -20,8 +20,8 @@
 enum { TEXT = 32, VOCAB = 192, CHAINS = 4, DEPTH = 4 };
 
 /*
- * A draft leads the runner-up by 0.44 and more, some two of the deviations from which `bound` is made. So one
- * chain may be another one where a build rounds elsewhere; a wrong layer has none of them.
+ * Each draft's logit exceeds the runner-up's by at least 0.44, some two standard deviations (`bound` is six).
+ * So a build that rounds differently may change one chain; a wrong layer gets none right.
  */
 #define FEWEST_CHAINS	(CHAINS - 1)
 

@@ -596,7 +596,7 @@ int cairn_worker_draw(struct cairn_worker *w)
 	return end_pass(w);
 }
 
-/* What the pass reads lies on the device, and is not changed by it. */
+/* Runs the pass whose inputs were uploaded last, for the first time or again: a pass does not change them. */
 int cairn_worker_relaunch(struct cairn_worker *w)
 {
 	CAIRN_TRY(run(w));

@@ -318,8 +318,8 @@ out:
 }
 
 /*
- * Workers on GPUs: the tokens of a run without workers, up to rounding, with one and two lanes; also after
- * workers were killed, whose model's GPU then waits for them.
+ * Workers on GPUs give the tokens of a run without workers, up to rounding, with one and two lanes, also
+ * after workers were killed, for whose results the model's GPU then waits.
  */
 static void cuda(struct cairn_test *t)
 {

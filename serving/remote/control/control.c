@@ -83,7 +83,10 @@ static int is_real(const struct cairn_channel_message *m, const char *member, do
 	       cairn_error(EINVAL, "control: %s: %s is %g", cairn_control_kind_name(m->kind), member, value);
 }
 
-/* Stripes are of one head and of previous keys; latents have one shape alone. */
+/*
+ * Checks the stripes and latent sizes of an assignment. A striped share has one head and attends to previous
+ * keys only. A latent share has one head, a head_dim of nope_dim + rope_dim, and no 8-bit cache.
+ */
 static int check_parts(const struct cairn_channel_message *m, const struct cairn_control_assign *a)
 {
 	const int is_latent = a->kv_lora_rank > 0, is_striped = a->stripes > 1;

@@ -60,9 +60,9 @@ struct cairn_lead_options {
 	 * NULL: none */
 	const char *const *model_options;
 	/*
-	 * GPUs of workers that the lead starts: the first one's, and how many there are, of which the others
-	 * take the next ones in turn, in the order of their ranks. num_devices 0: their table has none.
-	 * prefill_devices: GPUs of a prefill worker; 0: one.
+	 * GPUs of the workers that the lead starts: the first worker gets GPU first_device, the others the
+	 * next ones in the order of their ranks, modulo num_devices. num_devices: GPUs of the machine; 0: the
+	 * table has none. prefill_devices: GPUs of one prefill worker; 0: one.
 	 */
 	int32_t first_device, num_devices, prefill_devices;
 };

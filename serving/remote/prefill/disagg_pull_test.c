@@ -75,7 +75,10 @@ static int take_time(void *ctx, int32_t index, const struct cairn_token *token)
 	return 0;
 }
 
-/* Submits a request with a prompt that no other one has; of s->cached, it has all but the last page. */
+/*
+ * Submits a request with a new random prompt. If s->cached is set, a prompt of full length repeats it
+ * except for the last page.
+ */
 static int submit(struct cairn_test *t, struct setting *s, struct timed *r, int32_t tokens,
 		  int32_t new_tokens)
 {
@@ -139,9 +142,9 @@ static double first_ms(struct cairn_test *t, struct setting *s, int pulled)
 }
 
 /*
- * Lets the others decode, and if prompts is not NULL, one prompt after another beside them, which it counts,
- * at least every_ms apart. Returns the 99th of 100 of the times between tokens once all decode, ms; 0: it
- * failed.
+ * Lets the other requests decode. If prompts is not NULL, submits one prompt after another meanwhile, at
+ * least every_ms apart, and counts them in *prompts. Returns the p99 of the time between two tokens of the
+ * others in ms, measured once all of them decode; 0 if it failed.
  */
 static double others_ms(struct cairn_test *t, struct setting *s, struct samples *samples, double every_ms,
 			int *prompts)

@@ -47,7 +47,7 @@ static struct helpers {
 	char join[32];
 	struct helper list[MOST];
 	int num;
-	int stages;			/* of a worker, which is processes then; 0: it has all layers */
+	int stages;			/* --pp of each worker, a process per stage; 0: it has all layers */
 	int kills;			/* the second stage is killed before the first prompt */
 } helpers;
 

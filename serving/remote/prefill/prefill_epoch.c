@@ -235,7 +235,10 @@ static void *run(void *arg)
 
 /* ---- the main thread ---- */
 
-/* Returns the rows of a pass, whole pages. Of a group's stages, each has several chunks of it. */
+/*
+ * Returns the number of rows of a pass, a multiple of the page size. In a group, a pass has several chunks
+ * for each stage but one, so that all stages are busy.
+ */
 static int32_t rows_of_pass(const struct cairn_prefill_epoch *e)
 {
 	const int32_t ps = e->a.page_size, most = (e->a.max_context + ps - 1) / ps * ps;

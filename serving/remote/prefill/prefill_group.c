@@ -15,7 +15,8 @@
 #include "serving/remote/remote_fault.h"
 
 #define ALIGNMENT	4096
-#define CHUNKS		8	/* of a pass, times n - 1 on n stages, whose pipeline runs empty for n - 1 */
+/* A pass on n stages has CHUNKS * (n - 1) chunks, because n - 1 steps are lost between two passes. */
+#define CHUNKS		8
 
 /* A layer on its way: the device writes it to pinned memory, and from there it is copied when it has come. */
 struct hop {

@@ -132,7 +132,7 @@ static inline struct cairn_run *fake_fill(struct pull_fake *f, const struct cair
 	return head;
 }
 
-/* What is wrong with a job's second run, or about it; PAYLOAD_LATER: with its seventh. */
+/* The fault that a fake worker makes in or around a job's second run; PAYLOAD_LATER: in its seventh run. */
 enum fake_bad {
 	GOOD, PAYLOAD, PAYLOAD_LATER, HEAD, KEY, EPOCH, JOB, LAYER, PAGE, PAGES, TWICE, EARLY, GIVEN_UP, LATE
 };
