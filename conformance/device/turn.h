@@ -26,8 +26,9 @@
 void cairn_turn_share(pthread_mutex_t *turns, int number, FILE *out);
 
 /*
- * Waits for a turn on the device of this table; host tables do not wait. A process that has a turn keeps it.
- * If another process keeps its turn for 30 s, its call hangs: this one then goes on without a turn.
+ * Waits for a turn on the table's device. Does nothing for host tables, or if this process already has a
+ * turn. If the wait takes 30 s, the process that has the turn is assumed to hang. This process then goes on
+ * without one, and no longer waits in later calls.
  */
 void cairn_turn_take(const struct cairn_impl *impl);
 /* Ends the turn, if the process has one. */

@@ -82,9 +82,9 @@ int cairn_energy_of_runs(struct cairn_nvml *card, int64_t least_ns, int (*run)(v
 /* Fills in e for a card that cannot be opened or measured, from the error text. */
 void cairn_energy_unknown(struct cairn_energy *e);
 /*
- * The power of what a call of `whole` seconds does beyond a call of `part` seconds, from the energy of both:
- * of decoding, from whole answers and their prompts. Clock and capped_pct are those of the whole. rest: its
- * figures, or the reason why there are none.
+ * Sets *rest to the power during the part of a call of whole_s seconds that a call of part_s seconds lacks,
+ * from the energy of both. Example: decoding is what whole answers do beyond their prompts. Clock and
+ * capped_pct of *rest are those of the whole call. If the power is unknown, rest->why says why.
  */
 void cairn_energy_rest(const struct cairn_energy *whole, double whole_s, const struct cairn_energy *part,
 		       double part_s, struct cairn_energy *rest);

@@ -68,8 +68,9 @@ int64_t validate_bits_least(const struct validate_bits *b);
 int32_t validate_bits_unseen(const struct validate_bits *b, int32_t units);
 
 /*
- * Returns whether a device is outvoted: of `peers` devices, itself among them, no more than half have what it
- * has. Of two devices that differ, both are.
+ * Returns whether a device is outvoted, that is, whether its result is not that of a majority. equal: devices
+ * with its result, itself included; peers: all devices. If there are two devices and they differ, both are
+ * outvoted.
  */
 int validate_outvoted(int32_t equal, int32_t peers);
 

@@ -66,8 +66,9 @@ static int open_memory(struct memory *m, struct validate_device *d, json_t *row,
 }
 
 /*
- * Bytes: halves, none and all; then a one that walks through the bits, and a zero. The other patterns differ
- * in each word: those of stream's WRITE with a seed, with its complement, and after an ADD.
+ * Patterns of one repeated byte: half of the bits set, none, all, then a walking one and a walking zero. In
+ * the other patterns every word differs: stream writes them from a seed (ADDRESS) or from its complement
+ * (INVERSE), or adds a second sequence to the first (ADDED).
  */
 static const uint8_t byte_patterns[] = {
 	0x55, 0xaa, 0x00, 0xff, 0x01, 0x02, 0x04, 0x08, 0x10, 0x20, 0x40, 0x80,

@@ -122,7 +122,10 @@ static void flag(struct flagged *f, double share, int32_t round, int32_t rounds)
 	f->thirds |= 1 << (3 * (int64_t)round / rounds);
 }
 
-/* Returns whether what `flagged` rounds say recurs, of `have` rounds in which the part was measured. */
+/*
+ * Returns whether a part was flagged often enough: in VALIDATE_MIN_ROUNDS rounds or more, in at least a
+ * quarter of the `have` rounds in which it was measured, and in each third of the run.
+ */
 static int recurs(const struct flagged *f, int32_t have)
 {
 	if (FAULT(ONE_ROUND))

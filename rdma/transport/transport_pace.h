@@ -74,8 +74,9 @@ PACE_FN uint64_t transport_pace_due(const struct cairn_signal dues[TRANSPORT_DUE
 }
 
 /*
- * Returns the value that a slot shows now. value: what it has; shown: what it has shown before. A signal that
- * was not paced shows at once.
+ * Returns the value of a slot that a waiter may see at time `now`. value: the value stored in the slot;
+ * shown: the result of the previous call for this slot. A signal that did not come over the paced link is
+ * visible at once.
  */
 PACE_FN uint64_t transport_pace_shown(const struct cairn_signal dues[TRANSPORT_DUES], uint64_t value,
 				      uint64_t shown, uint64_t now)

@@ -254,7 +254,7 @@ static int put_at_once(struct cairn_channel *c, const struct cairn_stream_put *p
 	return transport_put(c, &signal, PUT_MS);
 }
 
-/* Says that this stream has come so far, and waits until that of the turn before has. */
+/* Publishes this stream's turn in *ended, then waits until *order has reached the turn before this one. */
 static int take_turn(struct cairn_channel *c, const struct cairn_stream_wait *w)
 {
 	const uint64_t end = transport_now() + w->timeout_ms * 1000000ull;

@@ -241,8 +241,9 @@ static int replay(const struct replayed *r, void *stream, void **graph)
 }
 
 /*
- * The same put and wait many times, with other numbers and rows in memory: so many rows come, and no more.
- * Rank 0 puts, and rank 1 answers. The wait says which turn has come, and waits for the one before.
+ * Replays one put and one wait with a different number, row count and turn in memory (struct
+ * cairn_stream_now) each time; exactly that many rows must arrive. Rank 0 puts the rows, and rank 1 answers
+ * with a signal. The wait publishes its turn in *ended and waits until *order has reached the turn before.
  */
 static void stream_replays(struct end *e)
 {

@@ -58,8 +58,9 @@ static int convert_content(struct convert *c, const char *where, json_t *from, j
 }
 
 /*
- * Returns the last message if it is the assistant's and may take more, else a new one; NULL: no memory.
- * says: it gets a content, which comes before its calls.
+ * Returns the last message if it is the assistant's and can be extended, else a new one; NULL: no memory.
+ * says: the caller adds a content. A message that already has a content or calls is then not extended,
+ * because the content comes before the calls.
  */
 static json_t *assistant(struct convert *c, bool says)
 {

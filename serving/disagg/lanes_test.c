@@ -48,7 +48,7 @@ static void stopped_lanes(struct cairn_test *t)
 	cairn_lanes_start(&l, 1, 100, &times);
 	EXPECT(t, cairn_lanes_run(&l) == 1 && l.lanes[1].arrival == 137);
 	EXPECT(t, cairn_lanes_run(&l) == -1);
-	/* lane 0 goes first; its head then waits 5 for a slice of lane 1, and that lane's head 2 for its */
+	/* lane 0 goes first; its head waits 5 for lane 1's second slice, lane 1's then 2 for lane 0's */
 	cairn_lanes_start(&l, 0, 137, &times);
 	cairn_lanes_start(&l, 1, 0, &times);
 	EXPECT(t, cairn_lanes_run(&l) == 0 && l.lanes[0].arrival == 184);

@@ -35,9 +35,10 @@ struct cairn_kv_events {
 	int64_t published, lost;
 
 	/*
-	 * Batches [first, sent) have been sent and are kept, [sent, end) wait. Indices count up for ever. The
-	 * engine's thread moves end, the sockets' thread the others, both under the lock. Bytes: of all
-	 * batches that wait, under the lock; of those that are kept, of the sockets' thread.
+	 * Batches [first, sent) have been sent and are kept for replays; [sent, end) wait. The indices never
+	 * wrap. The engine's thread advances end and the sockets' thread sent, both under the lock, which
+	 * also protects waiting_bytes, the size of all waiting batches. Only the sockets' thread changes
+	 * first and kept_bytes, the size of the kept batches, and it needs no lock for them.
 	 */
 	pthread_mutex_t lock;
 	struct kv_batch *ring[KV_EVENTS_RING];

@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_control - arbitrary bytes as a control message, and as what a peer says on the socket of a channel
+ * fuzz_control - reads arbitrary bytes as a control message, a plan or an address, or as a peer's handshake
  *
- * Input: with 'm' as its first byte, a kind of one byte and a message, whose accepted numbers are in range;
- * with 'p' as its first byte, a plan, whose accepted pages and lengths are in range; with 'a', an address.
- * Else all that a stranger sends: a channel must not open, because the stranger cannot know the keys.
+ * The first byte selects what the rest is. 'm': a byte for the kind and a control message; if it is accepted,
+ * its numbers must be in range. 'p': a plan, whose pages and lengths must be in range if it is accepted. 'a':
+ * an address. Any other input is all that a stranger sends on a channel's socket. The channel must then not
+ * open, because a stranger does not know the keys.
  */
 #include <string.h>
 #include <sys/socket.h>

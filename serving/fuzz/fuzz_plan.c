@@ -1,10 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * fuzz_plan - arbitrary records as a plan, and an arbitrary message as that of a rank that wants to join
+ * fuzz_plan - reads arbitrary bytes as a plan, or as the message of a rank that asks to join
  *
- * Input: with 'j' as its first byte, a kind of one byte and a message. Else a number of records of one byte
- * and the bytes after the header of a plan; the header is made to fit, so that the digest keeps nothing out.
- * All that an accepted plan says must be in range.
+ * If the input begins with 'j', the next byte is the message's kind and the rest its body. Otherwise the
+ * first byte is the plan's number of records, and the rest is what follows the plan's header. The fuzzer
+ * makes a matching header, so that the digest does not reject the plan. All numbers of an accepted plan must
+ * be in range.
  */
 #include <string.h>
 

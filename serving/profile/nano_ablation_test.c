@@ -201,8 +201,9 @@ static int by_start(const void *x, const void *y)
 }
 
 /*
- * Halves of a pass, of which so many eighths decode. The sums of the ranks run on so many SMs, which products
- * may use, too; 0: on all, with the higher priority.
+ * Fills a plan that cuts a pass into two halves. eighths: how many eighths of the rows decode. sms: number
+ * of SMs for the sums of the ranks, which products may use, too; 0: the sums may use all SMs, at a higher
+ * priority.
  */
 static void fill_overlapped(struct cairn_plan_file_entry *e, const struct cairn_search_pipeline *p,
 			    int32_t rows, int32_t eighths, int32_t sms)

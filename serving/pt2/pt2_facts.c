@@ -113,8 +113,8 @@ static int32_t tensor_arg(const struct cairn_pt2 *p, const struct cairn_pt2_node
 }
 
 /*
- * Walks from an input of attention to what it is arranged from, as long as nothing else reads the steps
- * between. Returns the smallest value on the way, the latest of equal ones.
+ * Walks back from an input of attention through nodes that only rearrange it, as long as nothing else reads
+ * their results. Returns the value on the way with the fewest bytes; of equal ones, the closest to attention.
  */
 static int32_t find_sent(const struct pt2_facts *f, int32_t value)
 {

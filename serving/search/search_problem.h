@@ -36,8 +36,9 @@ struct cairn_search_problem {
 	struct cairn_search_level levels[CAIRN_NUM_SEARCH_KINDS][CAIRN_SEARCH_MOST_LEVELS];
 	int32_t num_levels[CAIRN_NUM_SEARCH_KINDS];
 	/*
-	 * keeps[kind][i][op]: the speed of an operation bound by arithmetic beside one of that kind at level
-	 * i, as a share of its speed alone. speed[op][i]: that of any operation at level i of its own kind.
+	 * Speeds as shares of the operation's speed alone. keeps[kind][i][op]: of `op`, which is bound by
+	 * arithmetic, beside an operation of `kind` at level i. speed[op][i]: of any `op` at level i of its
+	 * own kind.
 	 */
 	double keeps[CAIRN_NUM_SEARCH_KINDS][CAIRN_SEARCH_MOST_LEVELS][CAIRN_SEARCH_MOST_OPS];
 	double speed[CAIRN_SEARCH_MOST_OPS][CAIRN_SEARCH_MOST_LEVELS];
