@@ -5,28 +5,13 @@
 #include <math.h>
 #include <string.h>
 
+#include "fused/cache/kv_walk.h"
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
 
 #define HEAD	256	/* number of elements that are converted together */
-
-/* Returns the request that owns the row: the last one that begins at or before it. */
-static int owner(const int32_t *indptr, int batch, int row)
-{
-	int lo = 0, hi = batch;
-
-	while (hi - lo > 1) {
-		int mid = (lo + hi) / 2;
-
-		if (indptr[mid] <= row)
-			lo = mid;
-		else
-			hi = mid;
-	}
-	return lo;
-}
 
 /* Writes a row, which begins at element `from` of x, as e4m3. */
 static CAIRN_WIDE void put_codes(const struct cairn_kv_append_args *a, uint8_t *to, const void *x,
@@ -65,7 +50,7 @@ int cairn_kv_append_cpu(const struct cairn_kv_append_args *a, void *stream)
 
 	#pragma omp parallel for schedule(static) if (rows > 64)
 	for (int i = 0; i < rows; i++) {
-		int b = owner(a->qo_indptr, a->kv.batch, i);
+		int b = kv_owner(a->qo_indptr, a->kv.batch, i);
 		int64_t key = cairn_kv_len(&a->kv, b) - a->qo_indptr[b + 1] + i;
 		int64_t to = cairn_kv_slot(&a->kv, b, key) * row;
 

@@ -29,4 +29,23 @@ KV_FN int32_t kv_page_shift(int32_t page_size)
 #endif
 }
 
+/*
+ * Returns the request that row `row` belongs to: the last one that begins at or before it. indptr has
+ * batch + 1 entries, and indptr[batch] > row.
+ */
+KV_FN int32_t kv_owner(const int32_t *indptr, int32_t batch, int32_t row)
+{
+	int32_t lo = 0, hi = batch;
+
+	while (hi - lo > 1) {
+		int32_t mid = (lo + hi) / 2;
+
+		if (indptr[mid] <= row)
+			lo = mid;
+		else
+			hi = mid;
+	}
+	return lo;
+}
+
 #endif

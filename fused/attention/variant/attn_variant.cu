@@ -131,7 +131,7 @@ static int divide(const struct cairn_attn_variant_args *a, struct attn_dense_pla
 	if (d->items && slices > d->num_sms / d->items)
 		slices = d->num_sms / d->items;
 	d->slices = d->items && slices > 1 ? slices : 1;
-	d->in_place = d->slices > 1 && attn_variant_turns_keys(a->variant) &&
+	d->in_place = d->slices > 1 && attn_variant_rotates_keys(a->variant) &&
 		      (int64_t)a->max_qo_len << shift <= in_place.rows;
 	if (d->in_place)
 		d->form = in_place;
@@ -151,8 +151,8 @@ static int64_t state_rows(const struct cairn_attn_variant_args *a)
  * rotated in shared memory; with slices, O and the sums of their rows.
  */
 struct places {
-	size_t turned, o, sums, bytes;
-	int turns;			/* a hook key() rotates keys into the workspace */
+	size_t rotated, o, sums, bytes;
+	int rotates;			/* a hook key() rotates keys into the workspace */
 };
 
 /* Hands out the next bytes of the workspace, in multiples of 256. */
@@ -170,9 +170,9 @@ static struct places places_of(const struct cairn_attn_variant_args *a, const st
 	struct places p = {};
 
 	take(&p, ATTN_DENSE_COUNTER_BYTES);
-	p.turns = attn_variant_turns_keys(a->variant) && !d->in_place;
-	if (p.turns)
-		p.turned = take(&p, (int64_t)a->num_kv_heads * a->nnz_kv * a->head_dim * 2);
+	p.rotates = attn_variant_rotates_keys(a->variant) && !d->in_place;
+	if (p.rotates)
+		p.rotated = take(&p, (int64_t)a->num_kv_heads * a->nnz_kv * a->head_dim * 2);
 	p.o = take(&p, rows * a->head_dim * 4);
 	p.sums = take(&p, rows * 8);
 	return p;
@@ -202,26 +202,41 @@ static int set_keys(const struct cairn_attn_variant_args *a, const struct cairn_
 	call->k_head_stride = cairn_attn_dense_k_head_stride(dense);
 	call->nnz_kv = a->nnz_kv;
 	call->kv_heads = a->num_kv_heads;
-	call->turned = (char *)a->workspace + p->turned;
-	return attn_dense_map_kv(map, dense, call->turned, a->head_dim, a->head_dim, rows * a->head_dim,
+	call->rotated = (char *)a->workspace + p->rotated;
+	return attn_dense_map_kv(map, dense, call->rotated, a->head_dim, a->head_dim, rows * a->head_dim,
 				 keys);
 }
 
-/* Launches the kernel that rotates all keys, and zeroes the plan's counter. */
-static int turn_keys(const struct cairn_attn_variant_args *a, int num_sms, const void *kernel,
-		     struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
+/* A kernel that runs before or after the one that attends: its CTAs, at most per_sm for each SM. */
+struct helper {
+	const void *kernel;
+	int64_t ctas;
+	int threads, per_sm;
+};
+
+static int launch_helper(const struct cairn_attn_variant_args *a, int num_sms, const struct helper *h,
+			 struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
 {
 	/* if sms is set, at most one CTA for each allowed SM: each CTA may be placed on a different SM */
-	const int64_t most = a->sms ? num_sms : num_sms * 16;
-	const int64_t ctas = (int64_t)a->nnz_kv * a->num_kv_heads * a->head_dim / (64 * ATTN_TURNERS) + 1;
+	const int64_t most = a->sms ? num_sms : num_sms * h->per_sm;
 	void *params[] = { call, plan };
 	struct cairn_launch l = {};
 
-	l.grid[0] = (unsigned int)(ctas < most ? ctas : most);
-	l.block[0] = ATTN_TURNERS;
+	l.grid[0] = (unsigned int)(h->ctas < most ? h->ctas : most);
+	l.block[0] = (unsigned int)h->threads;
 	l.pdl = !a->sms;
 	l.stream = stream;
-	return cairn_launch(kernel, &l, params);
+	return cairn_launch(h->kernel, &l, params);
+}
+
+/* Launches the kernel that rotates all keys, and zeroes the plan's counter. */
+static int rotate_keys(const struct cairn_attn_variant_args *a, int num_sms, const void *kernel,
+		       struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
+{
+	const int64_t parts = (int64_t)a->nnz_kv * a->num_kv_heads * a->head_dim / 64;
+	const struct helper h = { kernel, parts / ATTN_KEY_THREADS + 1, ATTN_KEY_THREADS, 16 };
+
+	return launch_helper(a, num_sms, &h, call, plan, stream);
 }
 
 /* Sets the members of the call that concern slices. */
@@ -243,16 +258,9 @@ static int merge(const struct cairn_attn_variant_args *a, const struct division 
 		 struct attn_variant_call *call, struct attn_dense_plan *plan, void *stream)
 {
 	const int warps = ATTN_MERGERS / 32, ctas = d->items * ((call->tile_rows + warps - 1) / warps);
-	/* if sms is set, at most one CTA for each allowed SM, as in turn_keys() */
-	const int most = a->sms ? d->num_sms : d->num_sms * 8;
-	void *params[] = { call, plan };
-	struct cairn_launch l = {};
+	const struct helper h = { kernel, ctas, ATTN_MERGERS, 8 };
 
-	l.grid[0] = (unsigned int)(ctas < most ? ctas : most);
-	l.block[0] = ATTN_MERGERS;
-	l.pdl = !a->sms;
-	l.stream = stream;
-	return cairn_launch(kernel, &l, params);
+	return launch_helper(a, d->num_sms, &h, call, plan, stream);
 }
 
 static int kernels_of(const struct cairn_attn_variant_args *a, struct attn_variant_kernels *kernels)
@@ -263,12 +271,12 @@ static int kernels_of(const struct cairn_attn_variant_args *a, struct attn_varia
 	return 0;
 }
 
-/* Makes the tensor maps; if `turns`, that of K is the one of set_keys(). */
-static int make_maps(const struct cairn_attn_dense_args *dense, const struct form *f, int shift, int turns,
+/* Makes the tensor maps; if `rotates`, that of K is the one of set_keys(). */
+static int make_maps(const struct cairn_attn_dense_args *dense, const struct form *f, int shift, int rotates,
 		     struct attn_dense_maps *maps)
 {
 	CAIRN_TRY(attn_dense_map_q(&maps->q, dense, f->rows, shift));
-	if (!turns)
+	if (!rotates)
 		CAIRN_TRY(attn_dense_map_kv(&maps->k, dense, dense->k, dense->qk_dim,
 					    cairn_attn_dense_k_stride(dense),
 					    cairn_attn_dense_k_head_stride(dense), f->keys));
@@ -303,16 +311,16 @@ int cairn_attn_variant(const struct cairn_attn_variant_args *args, void *stream)
 	set_slices(args, &d, &p, &call);
 	plan.qo_indptr = args->qo_indptr;
 	plan.kv_indptr = args->kv_indptr;
-	CAIRN_TRY(make_maps(&dense, &d.form, call.shift, p.turns, &maps));
-	if (p.turns)
+	CAIRN_TRY(make_maps(&dense, &d.form, call.shift, p.rotates, &maps));
+	if (p.rotates)
 		CAIRN_TRY(set_keys(args, &dense, &p, d.form.keys, &call, &maps.k));
 	l.block[0] = (unsigned int)d.form.threads;
 	l.smem = d.form.smem;
 	l.stream = stream;
 	CAIRN_TRY(attn_dense_start_tiles(&plan, &l, d.items * d.slices, d.num_sms, args->workspace,
-					 args->sms, p.turns));
-	if (p.turns)
-		CAIRN_TRY(turn_keys(args, d.num_sms, kernels.keys, &call, &plan, stream));
+					 args->sms, p.rotates));
+	if (p.rotates)
+		CAIRN_TRY(rotate_keys(args, d.num_sms, kernels.keys, &call, &plan, stream));
 	if (d.slices == 1)
 		return cairn_launch(kernels.whole, &l, params);
 	CAIRN_TRY(cairn_launch(d.in_place ? kernels.in_place : kernels.slice, &l, params));

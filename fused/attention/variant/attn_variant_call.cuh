@@ -5,7 +5,7 @@
 
 #include "fused/attention/forward/attn_range.cuh"
 
-#define ATTN_TURNERS	256		/* threads of a CTA that rotates keys */
+#define ATTN_KEY_THREADS	256		/* threads of a CTA that rotates keys */
 #define ATTN_MERGERS	128		/* threads of a CTA that merges the states of slices */
 
 enum attn_variant_kind {
@@ -21,7 +21,7 @@ struct attn_variant_call : attn_call {
 	int32_t interleaved;
 	/* if key() rotates into the workspace: K, and where its rotated keys go; else 0 */
 	const void *k;
-	void *turned;			/* [KV head][nnz_kv][dim] */
+	void *rotated;			/* [KV head][nnz_kv][dim] */
 	int64_t k_stride, k_head_stride;
 	int32_t nnz_kv, kv_heads;
 	/*

@@ -41,11 +41,11 @@ attn_variant_merge_kernel(const __grid_constant__ struct attn_variant_call a,
 
 #ifdef ATTN_KEY
 template <int dtype, int head_dim>
-static __global__ __launch_bounds__(ATTN_TURNERS) void
+static __global__ __launch_bounds__(ATTN_KEY_THREADS) void
 attn_variant_keys_kernel(const __grid_constant__ struct attn_variant_call a,
 			 const __grid_constant__ struct attn_dense_plan plan)
 {
-	attn_variant_turn<dtype, head_dim, struct attn_variant_hooks_here>(a, plan);
+	attn_variant_rotate_keys<dtype, head_dim, struct attn_variant_hooks_here>(a, plan);
 }
 #endif
 

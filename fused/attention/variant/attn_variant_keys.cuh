@@ -12,27 +12,11 @@
 
 #define ATTN_KEY_HEADS	4		/* whose loads are in flight together */
 
-/* Returns the request that row `row` of K belongs to; indptr has batch + 1 entries, indptr[batch] > row. */
-ATTN_DEV int attn_request_of(const int32_t *indptr, int batch, int row)
-{
-	int lo = 0, hi = batch;		/* indptr[lo] <= row < indptr[hi] */
-
-	while (hi - lo > 1) {
-		int middle = (lo + hi) / 2;
-
-		if (indptr[middle] <= row)
-			lo = middle;
-		else
-			hi = middle;
-	}
-	return lo;
-}
-
 /* Returns the argument of key() for row `row` of K. The caller sets kv_head. */
 ATTN_DEV struct attn_x attn_variant_x_of_key(const struct attn_variant_call &a,
 					     const struct attn_dense_plan &plan, int row)
 {
-	const int b = attn_request_of(plan.kv_indptr, plan.batch, row);
+	const int b = kv_owner(plan.kv_indptr, plan.batch, row);
 	struct attn_x x = {};
 
 	x.k_pos = row - plan.kv_indptr[b];
@@ -46,7 +30,8 @@ ATTN_DEV struct attn_x attn_variant_x_of_key(const struct attn_variant_call &a,
 
 /* Rotates part `part` of a row for ATTN_KEY_HEADS heads. Past the last head, it repeats that one. */
 template <int dtype, int dim, class H, bool interleaved>
-ATTN_DEV void attn_turn_heads(const struct attn_variant_call &a, struct attn_x x, int row, int head, int part)
+ATTN_DEV void attn_rotate_heads(const struct attn_variant_call &a, struct attn_x x, int row, int head,
+				int part)
 {
 	struct attn_part p[ATTN_KEY_HEADS];
 
@@ -65,7 +50,7 @@ ATTN_DEV void attn_turn_heads(const struct attn_variant_call &a, struct attn_x x
 		uint4 *to;
 
 		x.kv_head = min(head + i, a.kv_heads - 1);
-		to = (uint4 *)((uint16_t *)a.turned + ((int64_t)x.kv_head * a.nnz_kv + row) * dim) + part;
+		to = (uint4 *)((uint16_t *)a.rotated + ((int64_t)x.kv_head * a.nnz_kv + row) * dim) + part;
 		attn_rotate_part<dtype, H, true, interleaved>(x, &p[i], part);
 		to[0] = p[i].a;
 		if (!interleaved)
@@ -73,11 +58,11 @@ ATTN_DEV void attn_turn_heads(const struct attn_variant_call &a, struct attn_x x
 	}
 }
 
-/* A CTA takes every gridDim.x-th piece of ATTN_TURNERS threads' rows, with ATTN_KEY_HEADS heads of them. */
+/* CTAs take pieces in turn: as many rows as a CTA's threads can hold, and ATTN_KEY_HEADS heads of them. */
 template <int dtype, int dim, class H, bool interleaved>
-ATTN_DEV void attn_turn_keys(const struct attn_variant_call &a, const struct attn_dense_plan &plan)
+ATTN_DEV void attn_rotate_keys(const struct attn_variant_call &a, const struct attn_dense_plan &plan)
 {
-	constexpr int parts = dim / (interleaved ? 8 : 16), rows = ATTN_TURNERS / parts;
+	constexpr int parts = dim / (interleaved ? 8 : 16), rows = ATTN_KEY_THREADS / parts;
 	const int num_rows = plan.kv_indptr[plan.batch], heads = attn_div_up(a.kv_heads, ATTN_KEY_HEADS);
 	const int64_t pieces = (int64_t)attn_div_up(num_rows, rows) * heads;
 
@@ -85,7 +70,7 @@ ATTN_DEV void attn_turn_keys(const struct attn_variant_call &a, const struct att
 		const int row = (int)(piece / heads) * rows + (int)threadIdx.x / parts;
 
 		if (row < num_rows)
-			attn_turn_heads<dtype, dim, H, interleaved>(
+			attn_rotate_heads<dtype, dim, H, interleaved>(
 				a, attn_variant_x_of_key(a, plan, row), row,
 				(int)(piece % heads) * ATTN_KEY_HEADS, threadIdx.x % parts);
 	}
@@ -93,15 +78,16 @@ ATTN_DEV void attn_turn_keys(const struct attn_variant_call &a, const struct att
 
 /* The kernel. Besides, it zeroes the counter of the kernel that attends. */
 template <int dtype, int dim, class H>
-ATTN_DEV void attn_variant_turn(const struct attn_variant_call &a, const struct attn_dense_plan &plan)
+ATTN_DEV void attn_variant_rotate_keys(const struct attn_variant_call &a,
+				       const struct attn_dense_plan &plan)
 {
 	ptx_griddepcontrol_wait();
 	if (plan.counter && blockIdx.x == 0 && threadIdx.x == 0)
 		*plan.counter = 0;
 	if (a.interleaved)
-		attn_turn_keys<dtype, dim, H, true>(a, plan);
+		attn_rotate_keys<dtype, dim, H, true>(a, plan);
 	else
-		attn_turn_keys<dtype, dim, H, false>(a, plan);
+		attn_rotate_keys<dtype, dim, H, false>(a, plan);
 	ptx_griddepcontrol_launch_dependents();
 }
 

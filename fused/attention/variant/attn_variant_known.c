@@ -30,7 +30,7 @@ int attn_variant_weighs(int32_t variant)
 	return variant == CAIRN_VARIANT_SIGMOID || (t && t->hooks >> ATTN_HOOK_WEIGHT & 1);
 }
 
-int attn_variant_turns_keys(int32_t variant)
+int attn_variant_rotates_keys(int32_t variant)
 {
 	const struct attn_variant_text *t = attn_variant_text(variant);
 

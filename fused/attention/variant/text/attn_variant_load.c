@@ -37,7 +37,7 @@ static void unload(void *loaded)
 		((unload_fn *)fn)(loaded);
 }
 
-static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, int turns_keys,
+static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, int rotates_keys,
 			     struct attn_variant_kernels *kernels)
 {
 	CUresult res = get_kernel((CUkernel *)&kernels->whole, library, "attn_variant_kernel");
@@ -45,9 +45,9 @@ static CUresult find_kernels(CUlibrary library, kernel_fn *get_kernel, int turns
 	kernels->in_place = kernels->keys = NULL;
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->slice, library, "attn_variant_slice_kernel");
-	if (res == CUDA_SUCCESS && turns_keys)
+	if (res == CUDA_SUCCESS && rotates_keys)
 		res = get_kernel((CUkernel *)&kernels->in_place, library, "attn_variant_in_place_kernel");
-	if (res == CUDA_SUCCESS && turns_keys)
+	if (res == CUDA_SUCCESS && rotates_keys)
 		res = get_kernel((CUkernel *)&kernels->keys, library, "attn_variant_keys_kernel");
 	if (res == CUDA_SUCCESS)
 		res = get_kernel((CUkernel *)&kernels->merge, library, "attn_variant_merge_kernel");

@@ -89,10 +89,10 @@ static char *make_source(const char *text, unsigned int hooks, int32_t dtype, in
 		ATTENDS("attn_variant_slice_kernel", "VARIANT_SLICE")
 		"#ifdef ATTN_KEY\n"
 		ATTENDS("attn_variant_in_place_kernel", "VARIANT_IN_PLACE")
-		"extern \"C\" __global__ __launch_bounds__(ATTN_TURNERS) void attn_variant_keys_kernel\n"
+		"extern \"C\" __global__ __launch_bounds__(ATTN_KEY_THREADS) void attn_variant_keys_kernel\n"
 		ARGS ")\n"
 		"{\n"
-		"\tattn_variant_turn<%d, %d, struct attn_user_hooks>(a, plan);\n"
+		"\tattn_variant_rotate_keys<%d, %d, struct attn_user_hooks>(a, plan);\n"
 		"}\n"
 		"#endif\n"
 		"extern \"C\" __global__ __launch_bounds__(ATTN_MERGERS) void attn_variant_merge_kernel\n"
