@@ -137,6 +137,20 @@ static void mutants_by_stage(struct cairn_test *t)
 	EXPECT_CONTAINS(t, out, "mutants: 0 of 0 caught");
 }
 
+/* With a file of catchers, a mutant that passes many cases before one catches it is named. */
+static void mutants_with_catchers(struct cairn_test *t)
+{
+	static const char wrong[] = "silu_mul_rows_16_bits primitives.silu_mul.rows3_dim8_f32.normal\n";
+	char path[4096], option[4112], out[8192];
+	char *argv[] = { "cairn", "check", option, "primitives.silu_mul.silu_mul_rows_16_bits", NULL };
+
+	cairn_tmpfile(t, path, sizeof(path), "catchers", wrong, sizeof(wrong) - 1);
+	snprintf(option, sizeof(option), "--mutants=%s", path);
+	EXPECT(t, cairn_spawn(argv, out, sizeof(out)) == 0);
+	EXPECT_CONTAINS(t, out, "# silu_mul_rows_16_bits passed ");
+	EXPECT_CONTAINS(t, out, "mutants: 1 of 1 caught");
+}
+
 static void skips(struct cairn_test *t)
 {
 	char out[8192];
@@ -358,7 +372,7 @@ static const struct cairn_unit units[] = {
 	{ "sanitize_reaches_kernels", sanitize_reaches_kernels },
 	{ "bench_once", bench_once },
 	{ "bench_records_at_once", bench_records_at_once },
-	{ "mutants_by_stage", mutants_by_stage },
+	{ "mutants_by_stage", mutants_by_stage }, { "mutants_with_catchers", mutants_with_catchers },
 	{ "one_line_and_two", one_line_and_two },
 	{ "help_and_version", help_and_version },
 	{ "nothing_is_lost", nothing_is_lost },
