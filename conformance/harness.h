@@ -75,7 +75,7 @@ struct cairn_op {
 	uint64_t rng;
 	int only_sizes;		/* cairn_fill() writes zeros */
 	uint64_t seed;
-	/* collectives: whose inputs these are, and of how many (0 elsewhere); setup may read both */
+	/* collectives: rank that these inputs belong to, and number of ranks (else 0); setup may read both */
 	int32_t rank, ranks;
 	uint64_t shared_rng;		/* before cairn_apart() */
 	int relisted;			/* f->relist() has changed the index arrays */
@@ -103,6 +103,8 @@ struct cairn_company {
 	/* int32_t number of requests, and their int32_t row pointers; 0: each row is a request */
 	size_t requests, indptr;
 	size_t keys;			/* int32_t array: where each request's keys or pages begin; from 0 */
+	/* int64_t: if not 0, the order of sums may depend on how many keys other requests have */
+	size_t nnz_keys;
 	size_t stride;			/* int64_t: elements between rows of in[0]; value 0: no gaps */
 	size_t in[4], out[4];
 };

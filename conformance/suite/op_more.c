@@ -320,7 +320,10 @@ static int mix_rows(const struct cairn_more *m, struct cairn_op *op, int32_t fir
 	return 1;
 }
 
-/* Removes all keys of the requests after the kept one. Returns 0 if memory has run out. */
+/*
+ * Removes all keys of the requests after the kept one, unless results may depend on their number. Returns 0
+ * if memory has run out.
+ */
 static int drop_keys(const struct cairn_more *m, struct cairn_op *op, int32_t kept)
 {
 	const struct cairn_company *c = &m->f->company;
@@ -328,7 +331,7 @@ static int drop_keys(const struct cairn_more *m, struct cairn_op *op, int32_t ke
 	uint8_t *base;
 	int32_t *x;
 
-	if (at < 0)
+	if (at < 0 || (c->nnz_keys && *(const int64_t *)((const char *)op->args + c->nnz_keys)))
 		return 1;
 	base = cairn_image_alloc(&op->bufs[at]);
 	if (!base)

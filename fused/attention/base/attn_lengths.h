@@ -19,6 +19,12 @@
 #define ATTN_1024_4	ATTN_1024_3, 1024
 #define ATTN_1024_8	ATTN_1024_4, ATTN_1024_4
 #define ATTN_1024_16	ATTN_1024_8, ATTN_1024_8
+#define ATTN_UNEVEN_17	3, 700, 0, 150, 41, 130, 64, 260, 17, 300, 1, 33, 32, 31, 500, 95, 2
+#define ATTN_UNEVEN_35	ATTN_UNEVEN_17, 3000, ATTN_UNEVEN_17
+#define ATTN_ONE_7	1, 1, 1, 1, 1, 1, 1
+#define ATTN_ONE_28	ATTN_ONE_7, ATTN_ONE_7, ATTN_ONE_7, ATTN_ONE_7
+#define ATTN_1424_4	1424, 1424, 1424, 1424
+#define ATTN_1424_16	ATTN_1424_4, ATTN_1424_4, ATTN_1424_4, ATTN_1424_4
 
 /* decode, mixed, append, prefill; requests with more queries than keys; an empty request between others */
 static const struct {

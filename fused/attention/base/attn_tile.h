@@ -62,6 +62,39 @@ ATTN_FN int32_t attn_share(int32_t total, int32_t ranks, int32_t rank)
 }
 
 /*
+ * Equal shares of the tiles of all requests (attn_paged_shares.cu). The tiles form one sequence, request
+ * after request; each share is a part of it, and the first `more` shares have a tile more than the others.
+ */
+struct attn_shares {
+	uint32_t num, tiles, more;	/* tiles: of each share, without the one that the first `more` have */
+};
+
+/* Returns shares of `total` > 0 tiles, at most `most` > 0 of them, none of which is empty. */
+ATTN_FN struct attn_shares attn_shares_of(uint32_t total, uint32_t most)
+{
+	struct attn_shares s;
+
+	s.num = total < most ? total : most;
+	s.tiles = total / s.num;
+	s.more = total - s.tiles * s.num;
+	return s;
+}
+
+/* Returns the first tile of a share; that of share s.num is the number of all tiles. */
+ATTN_FN uint32_t attn_share_begin(struct attn_shares s, uint32_t share)
+{
+	return share * s.tiles + (share < s.more ? share : s.more);
+}
+
+/* Returns the share that a tile is in. */
+ATTN_FN uint32_t attn_share_at(struct attn_shares s, uint32_t tile)
+{
+	const uint32_t longer = s.more * (s.tiles + 1);
+
+	return tile < longer ? tile / (s.tiles + 1) : s.more + (tile - longer) / s.tiles;
+}
+
+/*
  * attn_token() divides a packed row by the group through a multiplication by attn_magic(group): the group is
  * known only at run time, and every read, write and mask of a row needs the quotient. Exact while row * group
  * < 2^32.
@@ -110,6 +143,15 @@ ATTN_FIXED int32_t attn_decode_warps(int32_t head_dim, int32_t kv_fp8, int32_t w
 
 	return width == ATTN_WHOLE ? whole : width == ATTN_HALF ? whole / 2 :
 	       !narrow ? 0 : width == ATTN_QUARTER ? whole / 4 : 1;
+}
+
+/*
+ * Returns the warps of a CTA that attends to several tasks in turn (attn_paged_shares.cu), half an SM. With
+ * 8-bit keys of 128 dimensions, six warps would not get the registers that the loop over the tasks needs.
+ */
+ATTN_FIXED int32_t attn_shares_warps(int32_t head_dim, int32_t kv_fp8)
+{
+	return kv_fp8 && head_dim == 128 ? 4 : attn_decode_warps(head_dim, kv_fp8, ATTN_HALF);
 }
 
 /*
@@ -255,6 +297,18 @@ ATTN_FN int attn_wants_teams(int64_t num_tasks, int32_t max_kv_len, double mean_
 
 	return 2 * mean_kv_len <= max_kv_len &&
 	       3 * cost.warp / warps * max_kv_len > cost.memory * mean_kv_len * (double)num_tasks;
+}
+
+/*
+ * Returns whether equal shares of all keys (attn_paged_shares.cu) are faster than teams. They balance better,
+ * but cost some 3 us more: a CTA first finds its share, and merges through global memory. With fewer tasks
+ * than CTAs that run at once, teams balance well enough.
+ */
+ATTN_FN int attn_wants_shares(int64_t num_tasks, int32_t max_kv_len, double mean_kv_len, int32_t head_dim,
+			      int32_t kv_fp8, int32_t resident)
+{
+	return num_tasks >= resident &&
+	       attn_wants_teams(num_tasks, max_kv_len, mean_kv_len, head_dim, kv_fp8);
 }
 
 /*

@@ -137,8 +137,9 @@ static void page_shift(struct cairn_test *t)
 }
 
 /*
- * An H200: CTAs by cluster size, from cudaOccupancyMaxActiveClusters(), of half an SM and of a whole one. The
- * row of a quarter is twice that of half an SM; 12 CTAs of one warp fit an SM.
+ * Number of CTAs that an H200 holds at once, by width and cluster size. cudaOccupancyMaxActiveClusters() gave
+ * the rows for half an SM and for a whole one. That for a quarter is twice that for half an SM, and
+ * 12 CTAs of one warp fit an SM.
  */
 static const int32_t h200[ATTN_WIDTHS][ATTN_MAX_CLUSTER + 1] = {
 	{ 0, 1584 },
@@ -230,6 +231,43 @@ static void teams_fit_the_device(struct cairn_test *t)
 		EXPECT(t, s.most >= 1 && s.most <= ATTN_MAX_CLUSTER && !(s.most & (s.most - 1)));
 		EXPECT(t, s.width == ATTN_HALF || s.width == ATTN_WHOLE);
 		EXPECT(t, s.share <= kv && (kv == 0 || s.share > 0) && (int64_t)s.share * s.most >= kv);
+	}
+}
+
+/* Whether equal shares of all keys are faster than teams, as measured on an H200. */
+static void shares_where_they_pay(struct cairn_test *t)
+{
+	static const struct {
+		int32_t batch, longest, mean, kv_fp8, shares;
+	} known[] = {
+		{ 16, 4846, 1024, 0, 0 }, { 16, 4846, 1024, 1, 0 }, { 8, 32768, 4992, 0, 0 },
+		{ 17, 8192, 1822, 0, 0 }, { 33, 8192, 1629, 0, 1 }, { 64, 4846, 1024, 0, 1 },
+		{ 64, 16384, 1264, 0, 1 }, { 64, 4846, 1024, 1, 1 }, { 256, 4846, 1024, 0, 0 },
+		{ 64, 1024, 1024, 0, 0 }, { 0, 0, 0, 0, 0 },
+	};
+
+	for (int i = 0; i < (int)ARRAY_SIZE(known); i++)
+		EXPECT(t, attn_wants_shares(known[i].batch * 8, known[i].longest, known[i].mean, 128,
+					    known[i].kv_fp8, h200[ATTN_HALF][1]) == known[i].shares);
+}
+
+/* Every tile is in one share, none of which is empty, and their sizes differ by one at most. */
+static void equal_shares_cover_all_tiles(struct cairn_test *t)
+{
+	for (int i = 0; i < 200; i++) {
+		const uint32_t total = 1 + (uint32_t)(cairn_rand(t) % (i % 2 ? 500 : INT32_MAX));
+		const struct attn_shares s = attn_shares_of(total, 1 + (uint32_t)(cairn_rand(t) % 300));
+		uint32_t end = 0;
+
+		for (uint32_t k = 0; k < s.num; k++) {
+			const uint32_t begin = attn_share_begin(s, k);
+
+			EXPECT(t, begin == end);
+			end = attn_share_begin(s, k + 1);
+			EXPECT(t, end > begin && (end - begin == s.tiles || end - begin == s.tiles + 1));
+			EXPECT(t, attn_share_at(s, begin) == k && attn_share_at(s, end - 1) == k);
+		}
+		EXPECT(t, end == total);
 	}
 }
 
@@ -499,6 +537,8 @@ static const struct cairn_unit units[] = {
 	{ "split_is_the_fastest_one_known", split_is_the_fastest_one_known },
 	{ "teams_are_the_fastest_known", teams_are_the_fastest_known },
 	{ "teams_fit_the_device", teams_fit_the_device },
+	{ "shares_where_they_pay", shares_where_they_pay },
+	{ "equal_shares_cover_all_tiles", equal_shares_cover_all_tiles },
 	{ "permuted_pages_change_no_bit", permuted_pages_change_no_bit },
 	{ "a_request_alone_in_one_long_page_changes_no_bit",
 	  a_request_alone_in_one_long_page_changes_no_bit },

@@ -11,19 +11,22 @@
  * There is one launch and no workspace. The device derives the split from kv_len, so a captured graph serves
  * any length within its bounds.
  *
- *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose slots are known | look up the slots of
+ *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose pages are known | look up the pages of
  *                  the tile after it | S = Q K^T | mask, online softmax | O += P V
  *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
  *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
  *
  * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM; for 8-bit
  * keys 12, 6, and with head_dim 128 also 3 warps and a quarter, or one warp) from the bounds:
- * attn_decode_split(). If nnz_kv says that a few requests are much longer than the others, the kernel of
- * attn_paged_uneven.cu runs instead, in which several tasks may share a cluster. In both kernels, a CTA
- * processes its share of a task by the code of attn_paged_decode.cuh. The kernels of attn_bsr process batches
- * of requests with more rows; for them, the pages of a request are a list of blocks. Both a decode kernel and
- * attn_bsr are launched for a mixed batch, because only the device knows the lengths: the decode kernel takes
- * the requests of up to ATTN_DECODE_TILE packed rows, and the plan of attn_bsr skips them.
+ * attn_decode_split(). If nnz_kv says that a few requests are much longer than the others, another kernel
+ * runs instead: that of attn_paged_uneven.cu, in which several tasks may share a cluster, or, with more tasks
+ * than CTAs run at once, that of attn_paged_shares.cu, in which every CTA has an equal share of all keys. All
+ * three have parts in common (attn_paged_decode.cuh).
+ *
+ * The kernels of attn_bsr process batches of requests with more rows; for them, the pages of a request are a
+ * list of blocks. Both a decode kernel and attn_bsr are launched for a mixed batch, because only the device
+ * knows the lengths: the decode kernel takes the requests of up to ATTN_DECODE_TILE packed rows, and the plan
+ * of attn_bsr skips them.
  *
  * A window changes only the first key that a task visits and the length that the host assumes. One comparison
  * masks both the keys before a row's window and those past its end; keys before the window of the first row
@@ -39,7 +42,7 @@
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. There is one cp.async group
  * for each tile, and empty groups follow the last tile, so waiting for all but stages - 2 groups always waits
  * for tile n.
- * Registers: 111, 167, 254 for head_dim 64, 128, 256 (O 128 and Q 64 of the 254), 123, 168, 254 with 8-bit
+ * Registers: 110, 167, 252 for head_dim 64, 128, 256 (O 128 and Q 64 of the 252), 121, 167, 253 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
  * KiB in flight on each SM; these rings hold up to 128. Keys of 8 bits (attn_paged_8bit.cuh) have half the
@@ -51,7 +54,8 @@
 #include "primitives/base/device_cache.h"
 #include "primitives/base/launch.h"
 #include "fused/attention/bsr/attn_bsr_front.h"
-#include "fused/attention/paged/attn_paged_decode.cuh"
+#include "fused/attention/paged/attn_paged_shares.h"
+#include "fused/attention/paged/attn_paged_team.cuh"
 #include "fused/attention/paged/attn_paged_uneven.h"
 
 /* The team of a task is its cluster. */
@@ -195,11 +199,23 @@ static int launch_uneven(const struct cairn_attn_paged_args *args, int32_t max_r
 	return cairn_launch(decoder->uneven, &l, params);
 }
 
-/* Launches the decode kernel for the requests of up to max_rows packed rows. */
-static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows, void *stream)
+/*
+ * Returns the most keys that a row tile reads: with a window, that of its first row and one more key for each
+ * further token.
+ */
+static int32_t keys_of_tile(const struct cairn_attn_paged_args *a)
+{
+	const int64_t keys = (int64_t)a->window + attn_div_up(ROWS, a->num_qo_heads / a->num_kv_heads);
+
+	return a->window && keys < a->kv.max_len ? (int32_t)keys : a->kv.max_len;
+}
+
+/* Launches a decode kernel for the requests of up to max_rows packed rows. */
+static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_rows,
+			 const struct attn_shares_room *shares, void *stream)
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
-	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, keys, at_once;
+	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, at_once;
 	uint32_t magic = attn_magic((uint32_t)group);
 	int32_t first_task;
 	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &first_task };
@@ -210,19 +226,15 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	struct residency residency;
 	struct attn_split split;
 
-	/*
-	 * with a window, a row tile reads the window of its first row and one more key for each further token
-	 */
-	keys = args->window ? (int64_t)args->window + attn_div_up(ROWS, group) : args->kv.max_len;
 	if (sms < 0)
 		return sms;
 	if (on_part < 0)
 		return on_part;
 	CAIRN_TRY(find_residency(&decoder, &residency));
-	if (keys > args->kv.max_len)
-		keys = args->kv.max_len;
+	if (shares->most && !limited && !on_part)
+		return attn_shares_attend(args, max_rows, shares, stream);
 	if (row_tiles == 1 && args->nnz_kv && !limited && !on_part) {
-		int ret = launch_uneven(args, max_rows, (int32_t)keys, &decoder, &residency, stream);
+		int ret = launch_uneven(args, max_rows, keys_of_tile(args), &decoder, &residency, stream);
 
 		if (ret <= 0)
 			return ret;
@@ -235,7 +247,8 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 			if (residency.ctas[width][c] > most)
 				residency.ctas[width][c] = most;
 	}
-	split = attn_decode_split(num_tasks, (int32_t)keys, args->head_dim, args->kv_fp8, residency.ctas);
+	split = attn_decode_split(num_tasks, keys_of_tile(args), args->head_dim, args->kv_fp8,
+				  residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
 				   (long long)num_tasks);
@@ -331,48 +344,80 @@ static struct prefill prefill_of(const struct cairn_attn_paged_args *a, enum way
 	return p;
 }
 
+/* Returns the most packed rows of the requests that a decode kernel takes. */
+static int32_t decode_rows(const struct cairn_attn_paged_args *a, enum way way)
+{
+	return way == MIXED ? ATTN_DECODE_TILE : a->max_qo_len * (a->num_qo_heads / a->num_kv_heads);
+}
+
+/* Lays out equal shares behind the first *bytes of the workspace if they are the fastest way to decode. */
+static int find_shares(const struct cairn_attn_paged_args *a, struct attn_shares_room *shares, size_t *bytes)
+{
+	const int64_t num_tasks = (int64_t)a->kv.batch * a->num_kv_heads;
+	const struct decoder decoder = choose_decoder(a);
+	struct residency residency;
+	int32_t resident;
+
+	CAIRN_TRY(find_residency(&decoder, &residency));
+	resident = residency.ctas[ATTN_HALF][1];
+	if (!attn_wants_shares(num_tasks, keys_of_tile(a), (double)a->nnz_kv / a->kv.batch, a->head_dim,
+			       a->kv_fp8, resident))
+		return 0;
+	return attn_shares_lay_out(a, resident, shares, bytes);
+}
+
+/* Sets the shares of a call, and the size of its workspace: what attn_bsr needs, then what shares need. */
+static int lay_out(const struct cairn_attn_paged_args *a, enum way way, struct attn_shares_room *shares,
+		   size_t *bytes)
+{
+	*shares = {};
+	*bytes = 0;
+	if (way == PREFILL || way == MIXED) {
+		const struct prefill p = prefill_of(a, way);
+		const int ret = attn_bsr_front_workspace(&p.args, &p.front, bytes);
+
+		if (ret)
+			return ret == -EOPNOTSUPP ? cairn_error(EOPNOTSUPP, "attn_paged: nnz_qo, max_qo_len, "
+								"kv.batch: too large") : ret;
+	}
+	if (!a->nnz_kv || way == NOTHING || way == PREFILL || decode_rows(a, way) > ROWS)
+		return 0;
+	return find_shares(a, shares, bytes);
+}
+
 extern "C" int cairn_attn_paged_workspace(const struct cairn_attn_paged_args *args, size_t *bytes)
 {
-	enum way way;
-	int ret;
+	struct attn_shares_room shares;
 
 	CAIRN_TRY(cairn_attn_paged_check_shape(args));
 	if (!bytes)
 		return cairn_error(EINVAL, "attn_paged_workspace: bytes: null pointer");
-	*bytes = 0;
-	way = way_of(args);
-	if (way != PREFILL && way != MIXED)
-		return 0;
-	const struct prefill p = prefill_of(args, way);
-
-	ret = attn_bsr_front_workspace(&p.args, &p.front, bytes);
-	return ret == -EOPNOTSUPP ?
-	       cairn_error(EOPNOTSUPP, "attn_paged: nnz_qo, max_qo_len, kv.batch: too large") : ret;
+	return lay_out(args, way_of(args), &shares, bytes);
 }
 
 extern "C" int cairn_attn_paged(const struct cairn_attn_paged_args *args, void *stream)
 {
+	struct attn_shares_room shares;
 	enum way way;
 	size_t bytes;
 
 	CAIRN_TRY(cairn_attn_paged_check(args));
-	CAIRN_TRY(cairn_attn_paged_workspace(args, &bytes));
+	way = way_of(args);
+	CAIRN_TRY(lay_out(args, way, &shares, &bytes));
 	if (bytes && (!args->workspace || (uintptr_t)args->workspace % 256 || args->workspace_bytes < bytes))
 		return cairn_error(EINVAL, "attn_paged: workspace, workspace_bytes: at least %zu bytes, "
 				   "256-byte aligned", bytes);
 	if ((int64_t)args->kv.num_pages * args->kv.page_size > 0xfffffffell)
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.num_pages * kv.page_size: beyond 32 bits");
-	way = way_of(args);
 	if (way == NOTHING)
 		return 0;
 	if (way == DECODE)
-		return launch_decode(args, args->max_qo_len * (args->num_qo_heads / args->num_kv_heads),
-				     stream);
+		return launch_decode(args, decode_rows(args, way), &shares, stream);
 	const struct prefill p = prefill_of(args, way);
 
 	if (!args->planned)
 		CAIRN_TRY(attn_bsr_front_plan(&p.args, &p.front, stream));
 	if (way == MIXED)
-		CAIRN_TRY(launch_decode(args, ATTN_DECODE_TILE, stream));
+		CAIRN_TRY(launch_decode(args, decode_rows(args, way), &shares, stream));
 	return attn_bsr_front_attend(&p.args, &p.front, stream);
 }

@@ -35,10 +35,10 @@
  *
  * nnz_qo, max_qo_len and kv.max_len are upper bounds over the batch, and nnz_kv is one of the sum of kv_len
  * (0: unknown). With nnz_kv, a batch of a few long requests among many short ones is faster, since the long
- * ones are cut into more pieces. The host reads the bounds to lay out the grid; only the device reads the
- * index arrays, so a captured graph also serves other lengths within the same bounds. Rows past
- * qo_indptr[kv.batch] are neither read nor written. A request may have no query or no key. With causal, it
- * may have more queries than keys; its first rows then see no key.
+ * ones are cut into more pieces, or the keys of all into equal shares. The host reads the bounds to lay out
+ * the grid; only the device reads the index arrays, so a captured graph also serves other lengths within the
+ * same bounds. Rows past qo_indptr[kv.batch] are neither read nor written. A request may have no query or no
+ * key. With causal, it may have more queries than keys; its first rows then see no key.
  *
  * Plan:        a call with planned 0 leaves in the workspace how it was divided. A call with planned 1 may
  *              use this instead of making its own plan, so that the layers of a model share one. It must have
@@ -65,8 +65,9 @@
  * Tolerance:   derived in attn_exact.c from the above; about 2^-8 (bf16) or 2^-11 (f16) of
  *              sum_j p[j] |v[j]|, plus the same fraction of |out|.
  * Determinism: bitwise repeatable for equal arguments. A row's result depends on its own request only, but
- *              the grouping of its sums may depend on the four bounds, on kv.batch, on sms and on
- *              whether the stream has a part of the device (stream_create_part in abi.h).
+ *              the grouping of its sums may depend on the four bounds, on kv.batch, on sms, on whether the
+ *              stream has a part of the device (stream_create_part in abi.h) and, with nnz_kv, on the
+ *              lengths of all requests.
  * Unused memory: slots past last_page_len, unlisted pages, keys outside every row's window, and gaps
  *              between rows may hold NaN and never reach a result. Keys outside the windows cost no time,
  *              except in tiles that a window covers only in part.

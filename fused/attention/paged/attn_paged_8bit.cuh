@@ -4,11 +4,11 @@
  *
  * A tile holds 16 or 32 keys of head_dim codes. A lane reads 16 codes of a key at once. These are the lane's
  * part of four products. The order of the channels in a product is arbitrary as long as Q has the same order,
- * so Q is loaded in this one. f16 has a conversion instruction, and bf16 has none: if every element of a tile
- * of Q in bf16, times one power of two, is an f16 number, its products with K are taken in f16, which is as
- * exact. ldmatrix transposes V, but moves pairs of codes: the first code of each pair
- * belongs to one n-tile of O, the second to another. So n-tile 2 i holds the even channels of 16 i .. 16 i +
- * 15, and n-tile 2 i + 1 the odd ones.
+ * so Q is loaded in this one. One instruction converts codes to f16, but none converts them to bf16. So if
+ * every element of a tile of Q in bf16, times one power of two, is an f16 number, its products with K are
+ * computed in f16, which is as exact. ldmatrix transposes V, but moves pairs of codes: the first code of each
+ * pair belongs to one n-tile of O, the second to another. So n-tile 2 i holds the even channels of 16 i ..
+ * 16 i + 15, and n-tile 2 i + 1 the odd ones.
  *
  * In a row of 128 bytes, the 16-byte piece p of key k lies at p ^ (the three low bits of k, reversed): both
  * eight keys at one piece, which ldmatrix reads together, and two neighbouring keys at four pieces each,
@@ -127,7 +127,7 @@ template <int head_dim> ATTN_DEV float attn_q_in_f16(uint32_t (*q)[4])
 	}
 	top = __reduce_max_sync(~0u, top) >> 7;		/* its exponent, plus 127 */
 	up = 14 + 127 - (int)top;
-	/* far from where the scale of the logits, too, could leave fp32; NaN and infinities are too large */
+	/* outside 2^-63 .. 2^64 the scale of the logits could leave fp32; also excludes NaN and infinity */
 	off = top < 64 || top > 190;
 	if (!off) {
 		const float factor = __uint_as_float((uint32_t)(127 + up) << 23);

@@ -2,8 +2,10 @@
 /*
  * attn_paged_decode - what a decode CTA of attn_paged does for a task
  *
- * A task is up to 16 packed rows of a request and a KV head. The kernels are in attn_paged.cu, which
- * describes them, and in attn_paged_uneven.cu.
+ * A task is up to 16 packed rows of a request and a KV head. This has what the kernels share: Q, a step of a
+ * warp with a tile of keys, the states of warps and their merge. In attn_paged.cu, which describes the step,
+ * and in attn_paged_uneven.cu a task has a team of CTAs (attn_paged_team.cuh); in attn_paged_shares.cu, a CTA
+ * attends to several tasks in turn.
  */
 #ifndef CAIRN_ATTN_PAGED_DECODE_CUH
 #define CAIRN_ATTN_PAGED_DECODE_CUH
@@ -271,172 +273,75 @@ ATTN_DEV void put_state(uint8_t *s_o, float *s_m, float *s_l, float (*o)[4], con
 	}
 }
 
-/*
- * Merges this CTA's slice over the team. A vector of four columns has one lane for each rank (their number
- * rounded up to a power of two). Each lane fetches the vector from its rank, and the lanes add these in a
- * tree, so that all accesses together cost the latency of one. s_m, s_l, s_o: the CTA's state, at the same
- * offset in every CTA.
- */
-template <int dtype, int head_dim, class Team>
-ATTN_DEV void merge_team(const struct cairn_attn_paged_args &a, const struct attn_request &r,
-			    const struct attn_scales &scales, const Team &team, uint32_t s_m,
-			    uint32_t s_l, uint32_t s_o, int row0, int num_vecs, float scale_log2)
+/* The keys that packed rows row0 .. rows - 1 see, begin .. end - 1, and their tiles. */
+struct attn_span {
+	int32_t begin, end, num_tiles;
+};
+
+template <int head_dim, bool fp8>
+ATTN_DEV struct attn_span span_of(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+				  int32_t row0, int32_t rows)
 {
-	constexpr int vecs = head_dim / 4;
-	int size = team.size(), lanes = size <= 2 ? 2 : size <= 4 ? 4 : size <= 8 ? 8 : 16;
-	int rank = threadIdx.x % lanes, nth = threadIdx.x % 32 / lanes, from = team.first() + rank;
-	int first = attn_share(num_vecs, size, team.rank()) + threadIdx.x / lanes;
-	int end = attn_share(num_vecs, size, team.rank() + 1);
+	struct attn_span s;
 
-	/* the loop bound is uniform over a warp, because the shuffles need all lanes */
-	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
-		int i = min(at, end - 1), row = i / vecs;
-		float m = -CUDART_INF_F, l = 0, top, total = 0;
-		float4 o = make_float4(0, 0, 0, 0), sum = o;
-
-		if (rank < size) {
-			uint4 v = ptx_ld_shared_cluster_v4(ptx_mapa(s_o + i * 16, from));
-
-			m = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_m + row * 4, from)));
-			l = __uint_as_float(ptx_ld_shared_cluster_b32(ptx_mapa(s_l + row * 4, from)));
-			o = make_float4(__uint_as_float(v.x), __uint_as_float(v.y), __uint_as_float(v.z),
-					__uint_as_float(v.w));
-		}
-		top = m;
-		for (int k = lanes / 2; k; k /= 2)
-			top = fmaxf(top, __shfl_xor_sync(~0u, top, k));
-		add_part(&sum, &total, o, l, merge_weight(m, top, scale_log2));
-		for (int k = lanes / 2; k; k /= 2) {
-			o = make_float4(__shfl_xor_sync(~0u, sum.x, k), __shfl_xor_sync(~0u, sum.y, k),
-					__shfl_xor_sync(~0u, sum.z, k), __shfl_xor_sync(~0u, sum.w, k));
-			add_part(&sum, &total, o, __shfl_xor_sync(~0u, total, k), 1);
-		}
-		if (rank == 0 && at < end)
-			write_out<dtype, head_dim>(a, r, scales, row0 + row, i % vecs * 4, sum, top, total);
-	}
+	s.begin = attn_row_first(a, r, row0);
+	s.end = attn_row_sees(a, r, rows - 1);
+	s.num_tiles = attn_div_up(s.end - s.begin, tile_keys<head_dim, fp8>());
+	return s;
 }
 
-/*
- * Attends to packed rows row0 .. rows - 1 of a request, as one CTA of a team. A Team has size(); first(), the
- * rank in the cluster of its first CTA; and rank(), that of this CTA in the team. If teams have several CTAs,
- * all CTAs of the cluster must call this, or pass its two cluster barriers.
- */
-template <int dtype, int head_dim, bool fp8, class Team>
-ATTN_DEV void attend_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row0,
-			  int32_t rows, const Team &team)
+/* The shared memory of a CTA. */
+struct attn_decode_smem {
+	uint8_t *ring;			/* of all warps */
+	float *m, *l, *cta_m, *cta_l;
+};
+
+template <int head_dim, bool fp8> ATTN_DEV struct attn_decode_smem decode_smem(void)
 {
 	extern __shared__ __align__(1024) uint8_t s_ring[];
-	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim, fp8>();
-	constexpr int keys = tile_keys<head_dim, fp8>(), stage = 2 * tile_bytes<head_dim, fp8>();
-	constexpr int vecs = head_dim / 4;
-	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-	float *s_m = (float *)(s_ring + warps * ring), *s_l = s_m + warps * ROWS;
-	float *s_cta_m = s_l + warps * ROWS, *s_cta_l = s_cta_m + ROWS;
-	uint32_t s_warp = ptx_smem(s_ring) + warp * ring;
-	int32_t page_shift = kv_page_shift(a.kv.page_size);
-	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
-	float scale_log2, cap;
+	constexpr int ring = ring_bytes<head_dim, fp8>();
+	const int warps = blockDim.x / 32;
+	struct attn_decode_smem s;
+
+	s.ring = s_ring;
+	s.m = (float *)(s_ring + warps * ring);
+	s.l = s.m + warps * ROWS;
+	s.cta_m = s.l + warps * ROWS;
+	s.cta_l = s.cta_m + ROWS;
+	return s;
+}
+
+/* scale_log2 turns a product of Q and K in registers into the exponent of a power of two. */
+struct attn_scaling {
 	struct attn_scales scales;
-	uint32_t q[head_dim / 16][4], slots[stages], slot;
-	int32_t begin, end, num_tiles, first, last;
-	struct seen see;
-	bool q_is_f16 = false;
+	float scale_log2;
+};
 
-	end = attn_row_sees(a, r, rows - 1);
-	begin = attn_row_first(a, r, row0);
-	num_tiles = attn_div_up(end - begin, keys);
-	first = attn_share(num_tiles, team.size(), team.rank()) + warp;
-	last = attn_share(num_tiles, team.size(), team.rank() + 1);
+/* Four columns of a row's state, with the row's maximum and sum. */
+struct attn_vec {
+	float4 o;
+	float m, l;
+};
 
-	/* issue all independent loads before the first dependent one */
-#pragma unroll
-	for (int i = 0; i < stages; i++) {
-		int tile = first + i * warps;
-
-		slots[i] = attn_slot(a, r, page_shift, begin + tile * keys + lane,
-				     tile < last && lane < keys ? end : 0);
-	}
-	load_q<dtype, head_dim, fp8>(q, a, r, row0, rows);
-	scales = attn_scales_of<fp8>(a, r.head);
-#pragma unroll
-	for (int i = 0; i < stages - 1; i++) {
-		if (first + i * warps < last)
-			gather<head_dim, fp8>(a, r, s_warp + i * stage, slots[i]);
-		ptx_cp_async_commit_group();
-	}
-	slot = slots[stages - 1];
-	if constexpr (fp8 && attn_places_codes<dtype, head_dim>()) {
-		const float down = attn_q_in_f16<head_dim>(q);
-
-		q_is_f16 = down != 0;
-		scales.k *= q_is_f16 ? down : 1;
-	} else if constexpr (fp8) {
-		attn_q_in_order<dtype, head_dim>(q);
-	}
-	scale_log2 = attn_logit_scale(a, scales.k) * ATTN_LOG2E;
-	cap = attn_cap_factor(a, scales.k);
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		int row = row0 + lane / 4 + half * 8;
-
-		see.first[half] = attn_row_first(a, r, row);
-		see.span[half] = max(0, attn_row_sees(a, r, row) - see.first[half]);
-	}
-	for (int tile = first, n = 0; tile < last; tile += warps) {
-		int next = tile + (stages - 1) * warps;
-		int refill = n == 0 ? stages - 1 : n - 1;	/* the stage that the previous tile freed */
-
-		ptx_cp_async_wait_group<stages - 2>();
-		__syncwarp();
-		if (next < last)
-			gather<head_dim, fp8>(a, r, s_warp + refill * stage, slot);
-		ptx_cp_async_commit_group();
-		next += warps;
-		slot = attn_slot(a, r, page_shift, begin + next * keys + lane,
-				 next < last && lane < keys ? end : 0);
-		attend_tile<dtype, head_dim, fp8>(o, m, l, a, r, see, q, s_warp + n * stage, row0,
-						  begin + tile * keys, scale_log2, cap, q_is_f16);
-		n = n == stages - 1 ? 0 : n + 1;
-	}
-	ptx_griddepcontrol_launch_dependents();
-
-	ptx_cp_async_wait_group<0>();
-	__syncwarp();
-	rows -= row0;
-	put_state<dtype, head_dim, fp8>(s_ring + warp * ring, s_m + warp * ROWS, s_l + warp * ROWS, o, m, l,
-					rows);
-	__syncthreads();
-	for (int i = threadIdx.x; i < rows * vecs; i += blockDim.x) {
-		float top = -CUDART_INF_F, total = 0;
-		float4 sum = make_float4(0, 0, 0, 0);
-		int row = i / vecs;
+/*
+ * Returns vector i, of [rows][head_dim / 4], of the CTA's state: the merged states of its warps. place(w) is
+ * where in the ring warp w has put its O.
+ */
+template <int head_dim, class Place>
+ATTN_DEV struct attn_vec merge_warps(const struct attn_decode_smem &s, int i, float scale_log2,
+				     const Place &place)
+{
+	const int row = i / (head_dim / 4), warps = blockDim.x / 32;
+	struct attn_vec v = { make_float4(0, 0, 0, 0), -CUDART_INF_F, 0 };
 
 #pragma unroll 4
-		for (int w = 0; w < warps; w++)
-			top = fmaxf(top, s_m[w * ROWS + row]);
+	for (int w = 0; w < warps; w++)
+		v.m = fmaxf(v.m, s.m[w * ROWS + row]);
 #pragma unroll 4
-		for (int w = 0; w < warps; w++)
-			add_part(&sum, &total, ((float4 *)(s_ring + w * ring))[i], s_l[w * ROWS + row],
-				 merge_weight(s_m[w * ROWS + row], top, scale_log2));
-		if (team.size() == 1) {
-			write_out<dtype, head_dim>(a, r, scales, row0 + row, i % vecs * 4, sum, top, total);
-			continue;
-		}
-		((float4 *)s_ring)[i] = sum;	/* replaces warp 0's O; only this thread uses vector i */
-		if (i % vecs == 0) {
-			s_cta_m[row] = top;
-			s_cta_l[row] = total;
-		}
-	}
-	if (team.size() == 1)
-		return;
-	ptx_barrier_cluster_arrive_release();
-	ptx_barrier_cluster_wait_acquire();
-	merge_team<dtype, head_dim>(a, r, scales, team, ptx_smem(s_cta_m), ptx_smem(s_cta_l),
-				    ptx_smem(s_ring), row0, rows * vecs, scale_log2);
-	/* a CTA must neither exit nor use its shared memory while a peer may still read it */
-	ptx_barrier_cluster_arrive_release();
-	ptx_barrier_cluster_wait_acquire();
+	for (int w = 0; w < warps; w++)
+		add_part(&v.o, &v.l, ((float4 *)(s.ring + place(w)))[i], s.l[w * ROWS + row],
+			 merge_weight(s.m[w * ROWS + row], v.m, scale_log2));
+	return v;
 }
 
 #endif

@@ -3,7 +3,7 @@
  * attn_paged_ends - cases of attn_paged at the ends of tiles and of pages (attn_ends.h)
  *
  * attn_paged_test.c includes pairs.h first, and this file after struct shape. The requests of a case
- * decodes_* have one query row each and all lengths, so that each length meets any two other features.
+ * decodes_* have one query row each and all lengths, so that every length occurs with any two other features.
  */
 #ifndef CAIRN_ATTN_PAGED_ENDS_H
 #define CAIRN_ATTN_PAGED_ENDS_H

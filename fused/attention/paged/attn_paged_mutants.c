@@ -102,7 +102,7 @@ static int attn_paged_far_stride_32_bits(const struct cairn_attn_paged_args *a, 
 	return 0;
 }
 
-/* The second half of the rows is written at a 32-bit offset in bytes. */
+/* Rows of out past 2^32 bytes are written at offsets that are cut to 32 bits, over the first rows. */
 static int attn_paged_out_32_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
 	int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = UINT32_MAX / row + 1;
@@ -144,7 +144,7 @@ static int attn_lists_from_0(const struct cairn_attn_paged_args *a, void *stream
 	return cairn_attn_paged_ref(&b, stream);
 }
 
-/* What the last call that made a plan has left for the calls that use it. */
+/* Values of the last call that made a plan; the calls that use a plan (`planned` is 1) read them. */
 static struct {
 	float sm_scale;
 	const void *k_pages;
@@ -188,7 +188,7 @@ static int attn_plan_of_last_call(const struct cairn_attn_paged_args *a, void *s
 	return 0;
 }
 
-/* The second half of each page of 512 slots and more is read as its first half. */
+/* In a call of two requests with pages of 512 slots or more, all pages are read as the first one. */
 static int attn_large_pages_halved(const struct cairn_attn_paged_args *a, void *stream)
 {
 	struct cairn_attn_paged_args b;
@@ -244,7 +244,7 @@ static int attn_paged_normaliser_in_dtype(const struct cairn_attn_paged_args *a,
 	return 0;
 }
 
-/* With keys of 8 bits, the last of three KV heads is wrong for a row of 127 keys past whole 128. */
+/* With 8-bit keys and 3 KV heads, a single row whose keys are 127 modulo 128 gets a last element of 0. */
 static int attn_paged_key_127_of_8_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
 	struct cairn_attn_paged_args b;
@@ -290,21 +290,34 @@ static int attn_last_key_of_a_team(const struct cairn_attn_paged_args *a, void *
 	return ret;
 }
 
-/* With nnz_kv, requests past the 32nd, which a second round of a warp counts, get nothing. */
-static int attn_requests_past_32(const struct cairn_attn_paged_args *a, void *stream)
+/* With nnz_kv, requests from number `most` on get nothing. */
+static int lose_requests(const struct cairn_attn_paged_args *a, int32_t most, void *stream)
 {
 	CAIRN_TRY(cairn_attn_paged_ref(a, stream));
-	if (a->nnz_kv && a->kv.batch > 32) {
-		const int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = a->qo_indptr[32];
+	if (a->nnz_kv && a->kv.batch > most) {
+		const int64_t row = (int64_t)a->num_qo_heads * a->head_dim * 2, first = a->qo_indptr[most];
 
 		memset((char *)a->out + first * row, 0, (size_t)((a->qo_indptr[a->kv.batch] - first) * row));
 	}
 	return 0;
 }
 
+/* Those past the 32nd, which a second round of a warp counts. */
+static int attn_requests_past_32(const struct cairn_attn_paged_args *a, void *stream)
+{
+	return lose_requests(a, 32, stream);
+}
+
+/* Those past the 192nd, which a second round of a CTA of six warps describes. */
+static int attn_requests_past_192(const struct cairn_attn_paged_args *a, void *stream)
+{
+	return lose_requests(a, 192, stream);
+}
+
 const struct cairn_mutant cairn_attn_paged_mutants[] = {
 	ATTN_DEFECTS(LIST)
 	LIST(requests_past_32, "with nnz_kv, requests past the 32nd get nothing")
+	LIST(requests_past_192, "with nnz_kv, requests past the 192nd get nothing")
 	LIST(last_key_of_a_team, "with nnz_kv, the last key of a long request is lost")
 	LIST(large_pages_halved, "with pages of 512 slots and more, all pages are the first one")
 	LIST(odd_sms, "with an odd number of SMs above 1, a head is left out")

@@ -455,7 +455,7 @@ const struct cairn_family cairn_attn_paged_family = {
 	.company = {
 		.rows = FIELD(nnz_qo), .requests = FIELD(kv.batch), .indptr = FIELD(qo_indptr),
 		.stride = FIELD(q_stride), .in = { FIELD(q) }, .out = { FIELD(out), FIELD(lse) },
-		.keys = FIELD(kv.indptr),
+		.keys = FIELD(kv.indptr), .nnz_keys = FIELD(nnz_kv),
 	},
 	.describe = describe,
 	.setup = setup,

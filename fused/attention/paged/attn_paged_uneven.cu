@@ -16,10 +16,10 @@
  * Shared memory: that of attn_paged.cu, and struct item.
  * Barriers: __syncthreads() once before a task; then those of attn_paged.cu. If the cluster has teams of
  * several CTAs, CTAs without a task pass the cluster barriers, too.
- * Registers: 113, 166, 254 for head_dim 64, 128, 256; 122, 168, 250 with 8-bit keys; no spills.
+ * Registers: 110, 169, 254 for head_dim 64, 128, 256; 122, 168, 246 with 8-bit keys; no spills.
  * Floor and optimisation history: attn_paged.cu, ../NOTES.md.
  */
-#include "fused/attention/paged/attn_paged_decode.cuh"
+#include "fused/attention/paged/attn_paged_team.cuh"
 #include "fused/attention/paged/attn_paged_uneven.h"
 
 /* Returns the logarithm of the size of a request's team; -1: there is no such request or nothing to do. */

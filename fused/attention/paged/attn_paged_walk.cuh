@@ -94,16 +94,39 @@ ATTN_DEV int64_t attn_out_row(const struct cairn_attn_paged_args &a, const struc
 	return (int64_t)(r.qo_first + token) * a.num_qo_heads + head;
 }
 
-/* Returns the slot of a key, counted over all pages; ~0, without reading a page id, if key >= end. */
+/*
+ * Where a key is: the id of its page, and its place in the page; -1: there is no key. A loop looks up a key's
+ * place a step before it needs the slot, so that it does not wait for the page id.
+ */
+struct attn_place {
+	int32_t page, at;
+};
+
+/* Looks up a key, without reading a page id if key >= end. */
+ATTN_DEV struct attn_place attn_look_up(const struct cairn_attn_paged_args &a, const struct attn_request &r,
+					int32_t page_shift, int32_t key, int32_t end)
+{
+	struct attn_place p = { 0, -1 };
+
+	if (key < end) {
+		const int32_t nth = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
+
+		p.page = r.pages[nth];
+		p.at = key - nth * a.kv.page_size;
+	}
+	return p;
+}
+
+/* Returns the slot of a place, counted over all pages; ~0 if there is no key. */
+ATTN_DEV uint32_t attn_slot_at(const struct cairn_attn_paged_args &a, struct attn_place p)
+{
+	return p.at < 0 ? ~0u : (uint32_t)p.page * (uint32_t)a.kv.page_size + (uint32_t)p.at;
+}
+
 ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct attn_request &r,
 			    int32_t page_shift, int32_t key, int32_t end)
 {
-	int32_t page;
-
-	if (key >= end)
-		return ~0u;
-	page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
-	return (uint32_t)r.pages[page] * (uint32_t)a.kv.page_size + (uint32_t)(key - page * a.kv.page_size);
+	return attn_slot_at(a, attn_look_up(a, r, page_shift, key, end));
 }
 
 /*
