@@ -97,7 +97,7 @@ package() { # package NAME SECTION DEPENDS SUGGESTS SUMMARY, the long descriptio
 # The program looks for libraries in lib/ beside itself, for the archive of `make package`.
 mkdir -p "$tmp/cairn/usr/share/lintian/overrides"
 echo 'cairn: custom-library-search-path RUNPATH $ORIGIN/lib [usr/bin/cairn]' >"$tmp/cairn/usr/share/lintian/overrides/cairn"
-# This library only has names, which need nothing.
+# This library only defines Python's symbols for llguidance, so it needs no other library.
 [ ! -d "$tmp/cairn/usr/lib/cairn" ] ||
 	echo 'cairn: shared-library-lacks-prerequisites [usr/lib/cairn/libllguidance_python.so]' \
 		>>"$tmp/cairn/usr/share/lintian/overrides/cairn"

@@ -132,7 +132,7 @@ class Grid:
 
 
 def loaded_modules(folder):
-    """Libraries of this process that lie in a folder of FlashInfer's modules, or are what ours leads to."""
+    """(loaded libraries that are ours, loaded libraries from a folder of FlashInfer's modules that are not)"""
     maps = pathlib.Path("/proc/self/maps").read_text()
     paths = {line.split(None, 5)[5] for line in maps.splitlines() if line.count(" ") >= 5 and ".so" in line}
     ours = {os.path.realpath(p) for p in folder.glob("flashinfer_jit_cache/modules/*/*.so")}

@@ -133,9 +133,9 @@ if command -v apt-get >/dev/null 2>&1; then
 	fi
 fi
 
-# Optional: llguidance, which compiles the constraints of structured outputs, for BUILD/lib. It is a wheel of PyPI, by
-# version and hash; what it needs is the C interface of the module in it. The second library has the names of Python to
-# which the module refers, so that it loads without Python (serving/grammar/llguidance.h).
+# Optional: llguidance, which compiles the constraints of structured outputs, for BUILD/lib. It comes from a wheel of PyPI, pinned
+# by version and hash; only the C interface of the wheel's module is used. The second library defines the Python symbols that the
+# module refers to, so that it loads without Python (serving/grammar/llguidance.h).
 if [ -n "$grammar" ] && [ $what != packages ]; then
 	lib=${2:-build}/lib
 	wheel="llguidance==1.9.1 --hash=sha256:dfac6021d9c4c5ef16b3a1d336c05ca5e8208ff30dec29d1c63ebcafbee3a346"

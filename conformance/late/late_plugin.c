@@ -179,7 +179,7 @@ static int query(const struct op *op, const void *args, size_t *bytes)
 #define PARTS(fn) \
 	static int fn##_check(const void *args) { return cairn_offer.fn##_check(args); } \
 	static int fn##_run(const void *args) { return base->fn(args, NULL); }
-/* A call checks the handle. In execution, an error of the communicator is not one of the device. */
+/* The call checks the handle. When it runs, a communicator's error does not count as a lost device. */
 #define RANKS_PARTS(fn) \
 	static int fn##_check(const void *args) \
 	{ \

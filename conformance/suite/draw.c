@@ -4,8 +4,8 @@
  *
  * A size is drawn in one of five ways: the least one, a small one, one from a logarithmic scale, one from the
  * whole range, or, in half of all draws, one at the end of a tile: a few times a power of two, or one step
- * less or more. The scales are logarithmic, so that sizes of all magnitudes meet. Of a short range, such as
- * numbers of ranks, most draws take any number.
+ * less or more. Logarithmic scales let sizes of all magnitudes occur together. In a short range, such as the
+ * number of ranks, most draws give every number the same chance.
  *
  * If the family does not allow a shape, mostly because it costs too much, one axis at random is drawn again.
  * Drawing all of them again would leave few shapes in which several sizes are large.

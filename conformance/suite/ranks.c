@@ -27,8 +27,8 @@
 #define MAX		CAIRN_COMM_MAX_RANKS
 #define CASE_S		200	/* a case that takes longer has hung */
 #define EXCHANGE_S	30
-#define HELD_CPU_S	250e-6	/* a waiting rank that has computed that long has looked for its message */
-#define HELD_S		0.04	/* ranks that wait without computing are given so long */
+#define HELD_CPU_S	250e-6	/* a rank that has computed that long without a call waits for this one */
+#define HELD_S		0.04	/* without calls, a hold lasts that long for ranks that sleep as they wait */
 
 struct shared {
 	struct cairn_ranks_work work;

@@ -119,8 +119,8 @@ static void check_agree(const struct cairn_more *m)
 static const struct cairn_round calm = { .canary = 0x4b, .workspace = 0x5a };
 
 /*
- * The inputs of call i. Two calls with different inputs are two apart, as are two uses of a mailbox. The held
- * call has other inputs than those around it.
+ * Returns the inputs of call i. Calls that are two apart use the same mailbox, so their inputs differ. The
+ * held call has other inputs than those around it.
  */
 static const struct cairn_op *inputs_of(const struct cairn_more *m, int i, int held)
 {

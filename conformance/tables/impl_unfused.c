@@ -584,7 +584,7 @@ static int w4(const struct cairn_gemm_w4_args *a, void *stream)
 	p.gemm.bias = a->bias;
 	p.gemm.workspace = lt;
 	p.gemm.workspace_bytes = CAIRN_GEMM_LT_WORKSPACE;
-	/* a step from row to row leaves our own kernels out, which may read b before it is written */
+	/* setting b_row excludes our own kernels, which may read b before the kernel above has written it */
 	p.b_row = a->k;
 	begin_choices();
 	return product("product", &p, NULL, stream);

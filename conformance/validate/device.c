@@ -412,7 +412,7 @@ static int run_turn(struct validate_device *d, double end)
 	return lost ? -EIO : 0;
 }
 
-/* A last turn is worth its while if it has a quarter of its time. */
+/* Runs turns until `end`. A further turn starts only if at least a quarter of its planned time is left. */
 static void run_all(struct validate_device *d, double begun, double end)
 {
 	double quick = seconds_left(d, 0) + (d->on_host ? 0 : START_S);

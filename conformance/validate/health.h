@@ -22,8 +22,8 @@ struct validate_health {
 	struct cairn_nvml_health before, after;
 	uint64_t reasons;		/* all that were seen during the run */
 	uint32_t max_celsius, max_mw, min_mhz, max_mhz;		/* 0: unknown */
-	int32_t xid;			/* the first hardware Xid in the log, 0: none */
-	int32_t own_xid;		/* the first Xid that an application causes, this program */
+	int32_t xid;			/* the latest hardware Xid in the log, 0: none */
+	int32_t own_xid;		/* the latest Xid that an application, such as this program, causes */
 };
 
 struct validate_finding {

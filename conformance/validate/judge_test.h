@@ -228,7 +228,7 @@ static const char *finds_the_slow(void)
 	x->v[1][6] *= 1.5;
 	x->v[4][6] *= 1.5;
 	REQUIRE(slow_in(x) == 0);
-	/* nor are three at once, while three apart in time are one */
+	/* three rounds in a row are no finding either, but three rounds spread over the time are */
 	x = equal_rates(3, 0.002);
 	for (int r = 0; r < 3; r++) {
 		x->v[r][6] *= 1.05;

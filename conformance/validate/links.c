@@ -346,7 +346,7 @@ static int run_links(struct links *l, double end)
 	if (!ret)
 		ret = run_rounds(l, end, &rounds);
 	add_row(l, rounds);
-	/* a heap goes only when no peer copies into it any more; a process that has failed never gets here */
+	/* until this meeting peers may copy into this heap; after a failure, LEAVE_US is waited instead */
 	if (!ret)
 		ret = meet(l);
 	return ret;
@@ -436,7 +436,7 @@ void validate_links_run(FILE *out, const struct validate_options *opt, int numbe
 		validate_not_run(&d, nccl, "the test of the links failed");
 	}
 	atomic_store(&node->gone[index], 1);
-	/* until peers leave, at their next meeting, they may copy into memory of this process */
+	/* peers notice at their next meeting; until then they may still copy into this process's memory */
 	if (ret)
 		usleep(LEAVE_US);
 	close_links(&l);

@@ -93,7 +93,7 @@ static int32_t usual_links(const struct links *l)
 	return usual;
 }
 
-/* The links that a device lacks of the fast kind. */
+/* Writes the slow links of devices that have fewer fast links than most devices. Returns their number. */
 static int32_t find_lacking(const struct links *l, struct validate_slow_link *out, int32_t most)
 {
 	int32_t usual = usual_links(l), num = 0;
@@ -176,7 +176,7 @@ int32_t validate_slow_links(const double *gbps, int32_t rounds, int32_t n, struc
 	CAIRN_TRY(open_links(&l));
 	sort_links(&l);
 	num = find_lacking(&l, out, most);
-	/* two links of one kind are compared with each other, of two kinds they are named already */
+	/* two links of one kind are compared; of different kinds, find_lacking() has named one */
 	if (l.num == 2 && !num && most)
 		more = compare_two(&l, out);
 	else if (l.num >= VALIDATE_MIN_PEERS)

@@ -208,8 +208,8 @@ static void add_pairs(struct validate_device *d, const struct call *c, struct pa
 }
 
 /*
- * Distance makes pairs differ by up to 18%. On an H200 it is a sum of what the reader and what the owner add,
- * to within 0.7%, so what they add to all their pairs is taken out. One pair of a hot H100 was 2.8% off.
+ * The latency of a pair depends on distance, by up to 18%. On an H200 it is the sum of a part of the reader
+ * and a part of the owner, to within 0.7%; both parts are subtracted. A pair of a hot H100 was 2.8% off.
  */
 static int judge_pairs(const struct validate_device *d, struct pairs *p, int size, json_t *row,
 		       json_t *latency)
@@ -331,7 +331,7 @@ void validate_learn_map(struct validate_device *d)
 	struct pairs *p = d->impl.dsmem && !d->has_map ? calloc(1, sizeof(*p)) : NULL;
 	json_t *row = validate_row("", 0);
 
-	/* a size that the device does not have tells nothing; errors show when the test itself runs */
+	/* errors are ignored: a cluster size may be unsupported, and dsmem.pairs reports any other error */
 	for (int i = 0; i < NUM_SIZES && p; i++)
 		if (16 >> i <= d->units)
 			time_pairs(d, 16 >> i, 0, p, row);

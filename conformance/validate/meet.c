@@ -56,7 +56,7 @@ void validate_group_pair(struct validate_node *node, int32_t device, int32_t pee
 
 static struct validate_seat *seat_of(const struct validate_group *g, int32_t i)
 {
-	/* in the meeting of all a device keeps its seat when others are no longer members */
+	/* a group of all devices has a seat for each device, which stays when others drop out of it */
 	return &g->node->seats[g->first_seat ? g->first_seat + i : g->members[i]];
 }
 

@@ -174,7 +174,7 @@ static int read_chunk(struct memory *m, int pattern, int chunk)
 	int64_t blocks = cairn_stream_num_blocks(m->chunk_bytes);
 	struct cairn_stream_args a = { .size = sizeof(a), .sum = m->device_sum, .src = m->chunks[chunk],
 		.bytes = m->chunk_bytes, .op = CAIRN_STREAM_READ };
-	/* of all patterns, the sums of blocks that follow each other differ by the same number */
+	/* in every pattern, the sums of consecutive blocks differ by a constant */
 	uint64_t want = block_sum(m, pattern, chunk, 0), step = block_sum(m, pattern, chunk, 1) - want;
 	double begun;
 

@@ -167,7 +167,7 @@ static void check_exact(struct nccl *n, int round, json_t *row)
 /* All devices must have the digest that this one has. */
 static int compare(struct nccl *n, json_t *row)
 {
-	/* the last word: its exact sums are wrong, so that its other sums are no yardstick */
+	/* mine[2]: this device's exact sums are wrong, so its other sums do not count in the majority */
 	uint64_t mine[3] = { 0, 0, (uint64_t)n->found }, all[VALIDATE_MAX_DEVICES][3];
 	int64_t blocks = n->count * (int64_t)sizeof(float) / CAIRN_STREAM_BLOCK;
 	int32_t equal = 0, peers = 0;

@@ -212,7 +212,7 @@ void validate_polish(double *v, const int32_t *first, const int32_t *second, int
 		if (!isnan(v[i]))
 			scratch[num++] = v[i];
 	level = validate_median(scratch, num);
-	/* means find a sum exactly, even of few pairs; medians then give back what one slow pair has moved */
+	/* means fit a sum exactly, even with few pairs; medians then undo what one slow pair has shifted */
 	for (int i = 0; i < 2 * POLISHES; i++) {
 		sweep(v, first, n, parts, i < POLISHES, scratch);
 		if (!FAULT(ONE_SIDE))

@@ -55,9 +55,10 @@ void validate_levels(const double *values, int32_t rounds, int32_t n, const int3
 
 /*
  * v: [n], each value belongs to a pair of parts, first[i] and second[i], from 0 to parts - 1; NAN: not
- * measured. Takes out of v what each part adds to all its pairs as their first and as their second part, and
- * leaves the common level and what is particular to a pair (a two-way fit by means, then Tukey's median
- * polish). scratch: [n]. A part should have three pairs or more on each side: one slow pair moves little.
+ * measured. Subtracts from v what each part adds to all pairs of which it is the first part, and to all of
+ * which it is the second; the common level and the deviation of each pair remain (a two-way fit by means,
+ * then Tukey's median polish). scratch: [n]. With three pairs or more on each side, one slow pair shifts the
+ * fit of its parts little.
  */
 void validate_polish(double *v, const int32_t *first, const int32_t *second, int32_t n, int32_t parts,
 		     double *scratch);

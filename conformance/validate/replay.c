@@ -8,10 +8,10 @@
 #include "primitives/base/error.h"
 #include "serving/cli/command.h"
 
-enum { REPLAYS = 1000, ENOUGH = 100 };	/* ENOUGH: that differ; more say no more */
+enum { REPLAYS = 1000, ENOUGH = 100 };	/* ENOUGH: replays that differ, after which a series ends */
 #define PARTS		CAIRN_SCREEN_PARTS
 #define MAX_S		5	/* of an event on one unit: the parent waits two minutes for a row */
-#define SHARE		0.1	/* of the whole run, after which an event has three replays */
+#define SHARE		0.1	/* of the whole run; once replays have used it, a series has only three */
 
 void validate_say_replay(const struct validate_device *d, const struct cairn_screen_args *a, int64_t round,
 			 int32_t place, char *line, size_t len)

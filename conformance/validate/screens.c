@@ -203,7 +203,7 @@ static int check_reference(struct validate_device *d, struct validate_screen *s,
 
 /* ---- a slice ---- */
 
-/* Keeps the cycles of a call; if the table is full, every second call is dropped, and from then on. */
+/* Keeps the cycles of a call. A full table drops every second call, and then keeps half as many. */
 static void keep_rates(struct validate_screen *s, const struct validate_outputs *o)
 {
 	const int64_t *cycles = o->cycles;
@@ -300,7 +300,7 @@ static int run_slice(struct validate_device *d, struct validate_screen *s, const
 		ret = take_call(d, s, &o);
 		if (took < phases[t->phase].launch_s / 2 && s->steps < CAIRN_SCREEN_MAX_STEPS)
 			s->steps *= 2;
-		/* one upset is looked at again, once, for up to five times as long */
+		/* the first upset extends the test, by up to five times its length: it may recur */
 		if (s->bits.num_events && !s->extended) {
 			s->extended = 1;
 			longest = end + fmin(seconds * 5, 300);
@@ -328,7 +328,7 @@ int validate_screen(struct validate_device *d, const struct validate_test *t, do
 		if (!s)
 			return cairn_error(ENOMEM, "no memory for %s", t->name);
 		s->steps = s->stride = 1;
-		/* the first rounds of all are the reference's, and each phase has rounds of its own */
+		/* lower rounds are those of check_reference(); each phase has its own range of rounds */
 		s->next_round = CAIRN_SCREEN_NUM_INPUTS + ((int64_t)t->phase << 40);
 	}
 	ret = checked[t->program] ? 0 : check_reference(d, s, t->program);

@@ -120,7 +120,7 @@ static int is_selected(const struct validate_options *opt, const struct validate
 	return strcmp(t->name, "nccl") ? validate_selects(opt->only, t) : opt->nccl;
 }
 
-/* The tests that a dead process leaves: the one that it was at failed, and the others did not run. */
+/* Adds rows for a process that died: its running test failed, and tests without a row did not run. */
 static void account_for_death(struct validate_result *d, int of_node)
 {
 	for (int i = 0; i < validate_num_tests; i++) {

@@ -106,9 +106,9 @@ static inline uint64_t validate_block_sum(uint64_t seed, int64_t block)
  */
 void validate_device_run(FILE *out, const struct validate_options *opt, int number, double end);
 /*
- * Returns how long a test may take that is planned for some seconds, when it and the tests after it are
- * planned for `planned` and `left` seconds are left: never longer than planned, so that short plans end
- * early.
+ * Returns how long a test may run. It is planned for `seconds`; it and the tests after it are planned for
+ * `planned` seconds together, and `left` seconds remain. The result is the test's share of `left`, but never
+ * more than `seconds`, so that short plans end early.
  */
 double validate_slice(double seconds, double planned, double left);
 /* Opens a device in a process of its own. Returns NULL, or why it may not be tested. */

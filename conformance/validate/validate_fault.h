@@ -24,8 +24,8 @@ enum validate_fault {
 	FAULT_PARTS_INDEPENDENT,	/* two parts of one round are two independent mismatches */
 	FAULT_WEAK_PASSES,		/* a majority under 90% is enough */
 	FAULT_EXPOSURE_TOTAL,		/* the exposure is that of all units together */
-	FAULT_UNSEEN_PASSES,		/* a unit that never ran is none */
-	FAULT_TIE_OF_TWO_PASSES,	/* two devices that differ are both right */
+	FAULT_UNSEEN_PASSES,		/* a unit that never ran does not count as untested */
+	FAULT_TIE_OF_TWO_PASSES,	/* two devices that differ both pass */
 	FAULT_FINDS_ONE,		/* one error is taken to be enough for a fault */
 	/* verdicts */
 	FAULT_NOT_RUN_PASSES,		/* a test that did not run counts as passed */

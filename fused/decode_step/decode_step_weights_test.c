@@ -91,7 +91,7 @@ static void add_weight(struct weights *w, size_t field, const char *name, int la
 
 /*
  * Returns the scale of what is added to the residual stream. It is smaller for many layers, so that the
- * stream does not grow until rounding errors dominate, and for one of many ranks.
+ * stream does not grow until rounding errors dominate, and for many ranks, because their sums are added.
  */
 static double gain(const struct weights *w)
 {

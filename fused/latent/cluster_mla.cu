@@ -164,7 +164,10 @@ static int choose_cluster(void)
 	return 1;
 }
 
-/* Returns the steps of outputs that CTAs share: 4 outputs, or 16 where units must not cross a head's end. */
+/*
+ * Returns the number of steps into which the CTAs divide a product's outputs: steps of 4 outputs, or of 16
+ * where units must not cross a head's end. For MLA_PRODUCTS, returns the number of merge slices.
+ */
 static int num_steps(const struct cairn_cluster_mla_args *a, int product)
 {
 	const int nq = a->num_heads * Q_DIM, lora = a->q_lora_rank;

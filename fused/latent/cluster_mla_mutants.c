@@ -412,7 +412,10 @@ static void one_request(const struct cairn_cluster_mla_args *a, int b, struct re
 	}
 }
 
-/* Changes the last bit of each row's first element if the largest first element of x is odd. */
+/*
+ * If the largest first element of a row of x is an odd 16-bit word, flips the last bit of the first element
+ * of out in all rows but those with that element.
+ */
 static void scale_by_the_batch(const struct cairn_cluster_mla_args *a)
 {
 	const uint16_t *x = a->x;

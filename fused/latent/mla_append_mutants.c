@@ -354,7 +354,7 @@ static uint16_t without_subnormals(uint16_t x)
 	return x & 0x7c00 ? x : x & 0x8000;
 }
 
-/* Leaves out the last 64 elements of c if the rank is no multiple of 128. */
+/* Sets the last 64 elements of c to 0 if the rank is above 576 and no multiple of 128. */
 static int mla_append_rank_by_128(const struct cairn_mla_append_args *args, void *stream)
 {
 	struct cairn_mla_append_args a;
@@ -366,7 +366,7 @@ static int mla_append_rank_by_128(const struct cairn_mla_append_args *args, void
 	return 0;
 }
 
-/* Sets subnormal numbers of f16 in the rotated part of a key to 0. */
+/* Sets subnormal numbers of f16 in the rotated part of an 8-bit key to 0. */
 static int mla_append_subnormals_lost(const struct cairn_mla_append_args *args, void *stream)
 {
 	const int width = CAIRN_MLA_FP8_BYTES / 2;
@@ -379,7 +379,7 @@ static int mla_append_subnormals_lost(const struct cairn_mla_append_args *args, 
 	return 0;
 }
 
-/* With keys of 8 bits, head 16 of row 16 is not rotated to its end. */
+/* With 8-bit keys and 17 heads, the last element of head 16 of row 16 is 0. */
 static int mla_append_fp8_row_17_of_head_17(const struct cairn_mla_append_args *a, void *stream)
 {
 	struct cairn_mla_append_args b;

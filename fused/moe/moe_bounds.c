@@ -40,10 +40,10 @@
  *
  * Where sigmoids are divided by their sum, 1e-20 may be added to the sum or not: w contains 1e-20 / sum.
  *
- * In a large batch, the judge takes one of every 2^n rows, at irregular distances, and the last row. It
- * checks only that the others are finite. n is so large that a chain of the judged rows has at most 2^31
- * products, at least 4 above ALL_ROWS rows, and never above 8. Rows do not depend on each other, and smaller
- * cases are judged in full.
+ * In a large batch, the judge takes one of every 2^n rows, at irregular distances, and the last row. It only
+ * checks that the others are finite. n is the smallest with which the chains of the judged rows have at most
+ * 2^31 products, but at least 4 for more than ALL_ROWS rows, and never above 8. Rows do not depend on each
+ * other, and smaller cases are judged in full.
  *
  * A scale rounds each term once more, or the sum of each block of terms and its product, as in
  * gemm_fp8w_ref.c; K + 8 in place of K + 4 leaves room. Gates and ups are rounded in fp32 as without

@@ -53,8 +53,8 @@ static inline int cairn_low_bit(double v)
 
 /*
  * Returns the largest error of rounding a number of at most this magnitude to dtype: half the distance
- * between neighbours there. It is as little as half of roundoff times the magnitude, so that a small error
- * before the rounding does not hide.
+ * between neighbours there. This can be half of roundoff times the magnitude; the simpler, wider bound would
+ * hide small errors that were made before the rounding.
  */
 static inline double cairn_rounding(int dtype, double most)
 {

@@ -37,8 +37,8 @@
 #define LEAST_PLACES	(UNTOLD + 2)	/* a row's copies have ended when its place is filled again */
 #define MOST_STAGES	4
 /*
- * Threads that say that a place is free, after a barrier with the others. racecheck does not see that an
- * arrival after a barrier stands for all, so in a DEBUG build all arrive.
+ * Number of threads that arrive to mark a place as free, after a barrier of all threads that sum. racecheck
+ * does not see that one arrival after a barrier stands for all, so in a DEBUG build all of them arrive.
  */
 #ifdef CAIRN_DEBUG
 #define ARRIVE		SUMMING
@@ -162,7 +162,7 @@ ROW void receive_rows(const struct long_args &a, struct marks *m, uint32_t numbe
 	}
 }
 
-/* The word of a part, slots of AT_ONCE parts apart, that this thread has; -1: none */
+/* Returns this thread's word in the slot-th of its parts, which are AT_ONCE parts apart; -1: none */
 ROW int word_of(const struct reduce_args &a, int slot)
 {
 	const int part = threadIdx.x / THREADS + slot * AT_ONCE, i = threadIdx.x % THREADS;
@@ -218,7 +218,7 @@ ROW void put_word(const struct long_args &a, const struct turn &in, int w, float
 	}
 }
 
-/* Runs in one thread: starts to store the results of a row. Those of the row before have then been read. */
+/* Runs in one thread: starts the stores of row j; on return, those of row j - 1 have read shared memory. */
 ROW void store_row(const struct long_args &a, int j, const struct turn &in)
 {
 	const size_t at = (size_t)(blockIdx.x + j * gridDim.x) * a.row_bytes;

@@ -14,7 +14,7 @@
  * they wait for the same ones, and all CTAs of a launch fit on the device at once, unless other work occupies
  * its SMs for ever.
  *
- * barriers   one __syncthreads
+ * barriers   one __syncthreads; with long blocks, one more for each piece that a CTA sends
  *
  * Floor: a launch in a graph (0.8 us), a load (0.5), a crossing (0.8), and 16 / 12 of the bytes at the link's
  * speed (370 GB/s); long blocks: the bytes.

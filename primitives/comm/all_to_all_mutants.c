@@ -52,7 +52,7 @@ static void bent_send(const struct cairn_all_to_all_args *a, enum all_to_all_ben
 		comm_host_post(&a->comm);
 }
 
-/* Takes mailbox 0 again when all ranks have posted that they have read it, and posts that before it reads. */
+/* Posts in a further round that it has read mailbox 0, before it has, so that it is reused too early. */
 static int release_early(const struct cairn_all_to_all_args *a)
 {
 	const void *mail;

@@ -87,8 +87,8 @@ COMM bool comm_fail(const struct comm_device &c, int op, uint32_t number, int ra
 }
 
 /*
- * Called by a thread that waits for rank, now and then. *start is 0 at first. Returns whether the wait must
- * end, because it takes too long or because another one has failed.
+ * A thread that waits for rank calls this from time to time, first with *start 0. Returns whether the wait
+ * must end: it has timed out, the communicator was aborted, or another wait has failed.
  */
 COMM bool comm_gives_up(const struct comm_device &c, int op, uint32_t number, int rank, uint64_t *start)
 {

@@ -2,9 +2,9 @@
 /*
  * send_recv.cu - stores rows into the mailbox of one rank, as LL words, and waits for those of another
  *
- * Schedule: as all_to_all.cu, with one block. To the ranks that get nothing else, the first CTA sends one
- * word, and it waits for such a word of every rank: mailboxes are free in time only if every call awaits all
- * ranks (comm_device.h).
+ * Schedule: as all_to_all.cu, with one block. The first CTA also sends one word to each rank that gets no
+ * payload, and waits for the first word of every rank: mailboxes are free in time only if every call awaits
+ * all ranks (comm_device.h).
  *
  * Messages of LONG bytes and more, such as the keys of a ring or the rows of a pipeline, should take no SM
  * from the computation that runs at the same time. A copy engine copies a part of COMM_STAGE bytes to the
@@ -62,8 +62,8 @@ send_recv_kernel(const __grid_constant__ struct step_args a)
 }
 
 /*
- * All ranks meet. A CTA of attention leaves 1024 registers of its SM, and one warp with 32 registers a thread
- * needs no more.
+ * A barrier of all ranks. A CTA of attention leaves 1024 registers of its SM free, which suffice for one warp
+ * with 32 registers a thread.
  */
 __global__ void __maxnreg__(32) send_recv_meet_kernel(const __grid_constant__ struct comm_device c)
 {

@@ -34,7 +34,7 @@ static void bent_send(const struct cairn_send_recv_args *a, enum send_recv_bend 
 		memcpy((char *)mine + bytes - 16, (const char *)a->x + first + bytes - 16, 16);
 }
 
-/* Takes mailbox 0 again when all ranks have posted that they have read it, and posts that before it reads. */
+/* Posts in a further round that it has read mailbox 0, before it has, so that it is reused too early. */
 static int release_early(const struct cairn_send_recv_args *a)
 {
 	const void *mail;

@@ -38,7 +38,8 @@ struct rule {
 struct shared {
 	uint32_t low[SAMPLE_BINS], high[SAMPLE_BINS];	/* 64-bit sums in halves, to use all banks */
 	/*
-	 * key << 32 | ~index; in rank 0 a window per CTA; of collect() also each CTA's own, at its beginning
+	 * key << 32 | ~index. Rank 0 has a window per CTA. collect() also keeps each CTA's tokens at the
+	 * start of its own list
 	 */
 	uint64_t list[LIST];
 	uint4 scratch[THREADS];		/* for pick_bin(), which cannot use list[]: peers may be filling it */

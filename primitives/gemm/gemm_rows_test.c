@@ -123,7 +123,7 @@ static int multiply(struct product *p)
 	       p->impl.stream_sync(p->stream);
 }
 
-/* Gives one row all places in turn, at most eight of them, among ever new rows. */
+/* Moves one row to up to eight places among new random rows; its results must have the same bits at each. */
 static void move_row(struct cairn_test *t, struct product *p)
 {
 	const struct cairn_gemm_fp8w_args *g = &p->args;

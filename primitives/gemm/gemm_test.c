@@ -73,7 +73,7 @@ static const struct shape shapes[] = {
 	/* what gemm_w4 is compared with, besides the above */
 	BENCH(4, 4096, 14336), BENCH(8, 28672, 4096), BENCH(128, 28672, 4096), BENCH(256, 28672, 4096),
 	BENCH(2048, 28672, 4096),
-	/* tiles of 48 rows of a, and behind them; steps of a server that decodes for so many requests */
+	/* tiles of 48 rows of a, and just above; then decoding steps of a server with 40 and 48 requests */
 	SHAPE(40, 9000, 200), SHAPE(48, 1000, 520), SHAPE(47, 130, 6008), SHAPE(49, 320, 72),
 	BENCH(40, 4096, 4096), BENCH(40, 6144, 4096), BENCH(40, 28672, 4096), BENCH(40, 4096, 14336),
 	BENCH(48, 4096, 4096), BENCH(48, 6144, 4096), BENCH(48, 28672, 4096), BENCH(48, 4096, 14336),

@@ -460,7 +460,7 @@ screen_kernel(const __grid_constant__ struct cairn_screen_args a)
 	if (a.only >= 0 && ptx_smid_now() != (uint32_t)a.only) {
 		uint64_t start_ns = ptx_globaltimer();
 
-		/* if this CTA left at once, the next one could start here instead of on an SM of its own */
+		/* if this CTA exited at once, the next one could start on this SM, and another SM get none */
 		while (ptx_globaltimer() - start_ns < WAIT_NS)
 			;
 		return;

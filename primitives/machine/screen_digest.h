@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * screen_digest - how a lane of a warp makes its share of a digest of screen: additions of 64 bits alone, two
- * instructions a word
+ * screen_digest - how a lane of a warp computes its share of a digest of screen, by 64-bit additions alone,
+ * two instructions a word
  *
- * The contract's second sum needs each word's index in its step and the number of the step. Both follow from
- * sums that are added up again and again: a word that came early is in more of them. All sums are modulo
- * 2^64. Multiplications by constants remain for the end of a round, because a multiply-add of 64 bits costs
- * the tensor cores of the other warps about 7 cycles (NOTES.md).
+ * The contract's second sum weights each word by its index in the step and by the number of the step. These
+ * weights come from running sums that are themselves summed: the earlier a word was added, the more often it
+ * is counted. All sums are modulo 2^64. The multiplications by constants wait until the end of a round,
+ * because a multiply-add of 64 bits costs the tensor cores of the other warps about 7 cycles (NOTES.md).
  *
  * A lane has num_words words in a step, in quads: word 4 k + j is word j of quad k.
  */

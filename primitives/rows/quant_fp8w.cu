@@ -2,13 +2,13 @@
 /*
  * quant_fp8w - a CTA quantises one row, one block of 128 x 128, or one piece of 1 x 128 of 32 rows
  *
- * Blocks and rows of more than 16384 elements are read twice. The second read hits the caches: a block is 32
- * KB of bf16. These run when a model is loaded; 8 billion weights are 16 GB read and 8 GB written, 6 ms at
- * memory bandwidth.
+ * Blocks, rows of fp32 and rows of more than 16384 elements are read twice. The second read hits the caches:
+ * a block is 32 KB of bf16. These run when a model is loaded; 8 billion weights are 16 GB read and 8 GB
+ * written, 6 ms at memory bandwidth.
  *
- * Rows and pieces are those of activations, too, in each pass. Threads read them once, and keep them. Sixteen
- * lanes share a piece, and the scales of a CTA are contiguous. Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us
- * at the copy stream's 4.2 TB/s.
+ * Other rows, and pieces, are also those of activations, which every pass quantises, so threads read them
+ * once and keep them in registers. Sixteen lanes share a piece, and the scales of a CTA are contiguous.
+ * Floor: 1024 x 4096 bf16 moves 12.7 MB: 3.0 us at the copy stream's 4.2 TB/s.
  */
 #include "primitives/base/launch.h"
 #include "primitives/rows/quant_row.cuh"

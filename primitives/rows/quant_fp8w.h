@@ -70,11 +70,11 @@ int cairn_quant_fp8w_exact(const struct cairn_quant_fp8w_args *args, struct cair
  * and dim may be at most `most`. `op` checks for itself that n and k are not negative.
  */
 int cairn_quant_fp8w_check_out(const struct cairn_quant_fp8w_args *args, int32_t most, const char *op);
-/* Quantises row i, which alone lies at args->w. The other arguments are those of all rows. */
+/* Quantises row i. args->w holds this row only; the other arguments describe all rows. */
 void cairn_quant_fp8w_cpu_row(const struct cairn_quant_fp8w_args *args, int64_t i);
 /*
  * Fills exact[0] and exact[1] for row i, whose elements are within bound[] of val[]; args->w is not read. An
- * element whose sign is open may have any code.
+ * element that may have either sign within its bound may have any code.
  */
 void cairn_quant_fp8w_exact_row(const struct cairn_quant_fp8w_args *args, int64_t i, const double *val,
 				const double *bound, struct cairn_exact *exact);

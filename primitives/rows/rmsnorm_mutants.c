@@ -258,7 +258,7 @@ static int rmsnorm_mean_of_whole_vectors(const struct cairn_rmsnorm_args *a, voi
 	return 0;
 }
 
-/* Does not compute a first row again that lies where the one before lay and begins like it. */
+/* Repeats the first 512 bytes of the previous out if x has the same address and the same first 8 bytes. */
 static int rmsnorm_keeps_first_row(const struct cairn_rmsnorm_args *a, void *stream)
 {
 	static struct {

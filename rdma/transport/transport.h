@@ -155,9 +155,10 @@ struct cairn_stream_now {
  * The work in between shares the device only with streams that do not use the lock. It should not contain a
  * wait for a peer.
  *
- * On a GPU the lock is ignored unless the calls are captured, as those of a whole pass in a graph are.
- * Without a graph, the host enqueues the work between the wait and the put, and it may itself block on work
- * that waits for the lock: the first launch of a kernel, for example, loads it only when no other one runs.
+ * On a GPU the lock takes effect only in captured calls, such as those of a whole pass in a graph. Without a
+ * graph, the host enqueues the work between the wait and the put, and while it does so it may block on work
+ * that waits for the lock. The first launch of a kernel, for example, loads that kernel's code, which waits
+ * until no other kernel runs.
  */
 struct cairn_stream_lock {
 	uint64_t next, serving;		/* tickets */

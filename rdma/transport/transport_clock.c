@@ -9,7 +9,7 @@
 #include "rdma/transport/transport_cuda.h"
 #include "rdma/transport/transport_impl.h"
 
-#define MOST_NS		1000000000u	/* of a measurement, which may stand behind other kernels */
+#define MOST_NS		1000000000u	/* time-out of a measurement; it may be queued behind kernels */
 #define FIRST		4		/* measurements before the first use */
 
 struct transport_clock {
@@ -23,7 +23,7 @@ struct transport_clock {
 	pthread_cond_t changed;
 };
 
-/* Writes the time until the kernel has read it often enough. */
+/* Launches the clock kernel, and keeps writing the host's time until that kernel has done all its reads. */
 static int measure(struct transport_clock *c)
 {
 	const uint64_t begin = transport_now();
@@ -40,7 +40,10 @@ static int measure(struct transport_clock *c)
 	return 0;
 }
 
-/* A measurement that fails leaves the one before; what else the GPU does fails with it. */
+/*
+ * Measures again every TRANSPORT_CLOCK_MS. A failed measurement leaves the previous offset; its error is not
+ * reported here, because whatever broke it also fails the other calls on this GPU.
+ */
 static void *keep(void *arg)
 {
 	struct transport_clock *c = arg;

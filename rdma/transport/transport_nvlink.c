@@ -64,8 +64,8 @@ struct nvlink_channel {
 	cudaEvent_t *events;		/* [depth], one recorded after each put */
 	struct cairn_signal *staged;	/* [depth], pinned: source of the copy engine's signal copies */
 	uint64_t *words;		/* [num_slots], last sent */
-	/* pinned: the signal read by nvlink_look(), the state, what a wait in a stream has left, and from
-	 * LOOKED_DUES on the slot's dues */
+	/* pinned copies: the signal read by nvlink_look(), the channel's state, the failure that a wait in a
+	 * stream recorded and, from LOOKED_DUES on, the slot's due times */
 	struct cairn_signal *looked;
 	uint64_t *shown;		/* [num_slots], with a pace: what nvlink_look() has found */
 	uint64_t posted, done, probed;
@@ -459,8 +459,8 @@ static int nvlink_flush(struct cairn_channel *base, uint64_t deadline)
 }
 
 /*
- * Reads the value before the word, so that the word belongs to this value or to a later one. The dues come
- * last: those of the value, and of all before it, are there.
+ * Reads the value before the word, so that the word belongs to this value or to a later one. The due times
+ * are read last, so that those of this value and of all earlier ones are complete.
  */
 static int nvlink_look(struct cairn_channel *base, uint32_t slot, struct cairn_signal *found)
 {

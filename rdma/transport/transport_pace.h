@@ -35,12 +35,12 @@ struct transport_pace {
 /* An end of a paced link, for kernels of its GPU. */
 struct transport_link {
 	struct transport_pace pace;
-	const uint64_t *clock;		/* what the GPU's timer lacks to the host's time; NULL: no pace */
+	const uint64_t *clock;		/* the host's time minus the GPU's timer; NULL: no pace */
 	uint64_t clock_error_ns;
 	uint64_t *carried;		/* time at which the link has carried all puts of this end */
 	uint64_t *puts;			/* [num_slots], paced puts of this end to a slot */
-	/* [num_slots][TRANSPORT_DUES], in this end's memory and in the peer's: a signal's value, and in place
-	 * of its word the time at which it is due; 0: none */
+	/* [num_slots][TRANSPORT_DUES], in this end's memory and in the peer's: a signal's value and, in place
+	 * of its word, the time at which the signal is due; 0: no entry */
 	struct cairn_signal *mine, *theirs;
 };
 
@@ -50,8 +50,8 @@ PACE_FN int transport_is_paced(const struct transport_pace *p)
 }
 
 /*
- * Returns the time at which the link has carried a put whose payload has come `now`; before: that time of the
- * put before.
+ * Returns the time at which the link has carried a put whose payload has arrived at time `now`. before: the
+ * result for the previous put.
  */
 PACE_FN uint64_t transport_pace_carried(const struct transport_pace *p, uint64_t before, uint64_t now,
 					uint64_t bytes)
@@ -60,8 +60,8 @@ PACE_FN uint64_t transport_pace_carried(const struct transport_pace *p, uint64_t
 }
 
 /*
- * Returns when a wait for `value` ends whose slot has this value or a later one. 0: at once, because none of
- * these signals came over the paced link.
+ * Returns the time at which a wait for `value` may end, given that the slot holds this value or a later one.
+ * 0: at once, because no signal that satisfies the wait came over the paced link.
  */
 PACE_FN uint64_t transport_pace_due(const struct cairn_signal dues[TRANSPORT_DUES], uint64_t value)
 {

@@ -80,7 +80,7 @@ TRANSPORT_FN uint64_t carry(const struct transport_link &l, uint64_t bytes)
 	return carried;
 }
 
-/* One thread leaves at the peer when the signal is due that a put is about to set. */
+/* One thread writes the due time of the signal that this put is about to set into the peer's memory. */
 TRANSPORT_FN void leave_due(const struct transport_stream_args &a, uint32_t most)
 {
 	uint64_t bytes = 0, place;
@@ -201,8 +201,8 @@ __global__ void transport_stream_wait_kernel(const __grid_constant__ struct tran
 }
 
 /*
- * The largest of the differences is kept, see transport_clock.h. The timer behind a read is read once its
- * value is there, because a branch needs it.
+ * Keeps the largest difference (transport_clock.h). The branch on `now` waits for the loaded value, so the
+ * second read of the timer comes after the load has completed.
  */
 __global__ void transport_clock_kernel(uint64_t *clock, struct transport_clock_host *host)
 {

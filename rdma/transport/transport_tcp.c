@@ -23,7 +23,7 @@
 #include <unistd.h>
 
 #define POLLS		10		/* rounds of polling before a sleep, as of a wait */
-#define PUT_BUDGET	(4u << 20)	/* bytes that a put sends itself, so that it holds out_lock shortly */
+#define PUT_BUDGET	(4u << 20)	/* bytes that a put sends itself, to hold out_lock only briefly */
 
 union address {
 	struct sockaddr any;

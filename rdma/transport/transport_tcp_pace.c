@@ -31,7 +31,7 @@ void tcp_pace_keep(struct tcp_channel *c, const struct tcp_frame *f)
 		c->paced[c->paced_end++ % TCP_PACED] = (struct tcp_paced){
 			TCP_DEFECT(pace) ? now : c->carried + n->pace.latency_ns, f->value, f->word, f->slot,
 		};
-		/* wakes who waits for this slot, to wait until it is due */
+		/* wake the threads that wait for this slot, so that they sleep until the signal is due */
 		tcp_set(c, &c->slots[f->slot].value, c->slots[f->slot].value);
 	}
 	pthread_mutex_unlock(&c->paced_lock);

@@ -161,7 +161,7 @@ static void pace_text(struct cairn_test *t)
 	}
 }
 
-/* Random puts to a slot over a paced link: what waits and looks see is what a list of all dues gives. */
+/* Random puts to a slot over a paced link: waits and looks must agree with a list of all due times. */
 static void pace_link(struct cairn_test *t)
 {
 	const struct transport_pace p = { .latency_ns = 1000, .ns_per_byte = 2 };

@@ -480,7 +480,7 @@ static const uint32_t paced_slots[PACED_SLOTS] = { 0, 2 };
 #define EARLY	20e-6		/* the error of the clocks, and more */
 #define LATE	8e-3
 
-/* How long a signal takes at least that comes with `num` payloads, over an idle link. */
+/* Returns the least time, in s, in which a signal arrives together with `num` payloads over an idle link. */
 static double paced_time(int num)
 {
 	return END_PACE_S + num * PACED_BYTES / END_PACE_SPEED;
@@ -498,8 +498,8 @@ static struct cairn_stream_put paced_put(struct end *e, uint32_t rows, uint32_t 
 }
 
 /*
- * Rank 0 puts to two slots, one behind the other on the link. Rank 1 sees when they come: it waits in a
- * stream, and as a host in odd rounds. Returns whether none was late.
+ * Rank 0 puts to two slots; on the link, the second put follows the first. Rank 1 measures when each signal
+ * becomes visible: to the host in odd rounds, to a stream in even ones. Returns whether none was late.
  */
 static int paced_round(struct end *e, uint64_t i, void *stream)
 {
@@ -566,7 +566,7 @@ static void paced_replays(struct end *e, void *stream)
 #endif
 }
 
-/* A wait for a signal that has come, but is not due in time, ends as one whose signal does not come. */
+/* A wait also times out if its signal has arrived but does not become due before the time-out. */
 static void paced_time_out(struct end *e, void *stream)
 {
 	const struct cairn_stream_put p = paced_put(e, 4, 5, 1);

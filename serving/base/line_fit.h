@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* line_fit - the line through measured times, of which large and small ones count alike */
+/* line_fit - fits a line to measured times, weighted so that small and large times count alike */
 #ifndef CAIRN_LINE_FIT_H
 #define CAIRN_LINE_FIT_H
 

@@ -65,7 +65,7 @@ const char *cairn_prefill_transport(const struct cairn_impl *impl, const struct 
 	return p && p->workers && p->stages <= 1 && !o->listen && on_cuda && gpus_meet ? "nvlink" : NULL;
 }
 
-/* Lists the options by which a prefill or model worker has the same model, and reaches the lead's GPU. */
+/* Lists the options that give the workers started by the lead its model and, if not NULL, their transport. */
 static void list_options(struct cairn_session *s, const struct cairn_common_options *c, const char *shape,
 			 int64_t seed, int64_t stages, const char *transport)
 {

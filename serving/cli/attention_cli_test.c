@@ -227,8 +227,8 @@ static void read_output(const char *path, char *text, size_t len)
 }
 
 /*
- * A spare that calls only after rank 0 has ended finds nobody and fails. So rank 0 starts later than the
- * others, and answers so often that its life is longer than the time between two calls.
+ * A spare that tries to join only after rank 0 has ended finds nobody and fails. So rank 0 starts later than
+ * the others, and answers so often that it runs longer than the interval between two attempts to join.
  */
 #define SPARE_US	300000
 #define REPEAT		"100"

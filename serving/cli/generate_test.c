@@ -268,7 +268,10 @@ static int records_of_card(struct cairn_test *t, const char *options, json_t *ro
 	return 0;
 }
 
-/* Joules of a run of 80 tokens, and of one of its 39 steps; at one power they are as their times. */
+/*
+ * Checks the energies of a run of 80 tokens and of one of its 39 steps; at constant power, energies are
+ * proportional to times.
+ */
 static void energy_records(struct cairn_test *t)
 {
 	double watts[2], joules[2], mj[2];

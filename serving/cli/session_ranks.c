@@ -151,7 +151,7 @@ static uint64_t sum_sizes(const char *dir)
 	return sum;
 }
 
-/* Writes the digest, what ranks share, and the forms of weights and cache, which an error then tells. */
+/* Writes the digest, the forms of weights and cache, and what is shared, for errors of ranks that differ. */
 static void write_digest(const struct cairn_common_options *o, uint64_t h, char *to, size_t len)
 {
 	snprintf(to, len, "%010llx/%s/%s%s%s%s", (unsigned long long)(h & 0xffffffffffu),

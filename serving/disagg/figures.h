@@ -12,9 +12,9 @@
 #include "serving/disagg/advise.h"
 
 /*
- * Bandwidth, GB/s, that keeps the network's share of a pass at alpha of its computation, figure 4:
- * (2 + 2 / G) e d B L / (alpha (M + A)). latency_us: of one of the 2 L crossings, which then takes part of
- * that time too; 0: as in the source. INFINITY: the latency alone takes longer.
+ * Returns the bandwidth in GB/s at which the network takes the share alpha of a pass's computation, figure
+ * 4: (2 + 2 / G) e d B L / (alpha (M + A)). latency_us: of each of the 2 L crossings, which counts as part of
+ * that share; 0: as in the source. INFINITY: the latency alone takes longer.
  */
 double cairn_disagg_bandwidth(const struct cairn_disagg_model *m, const struct cairn_disagg_gpu *model_gpu,
 			      const struct cairn_disagg_gpu *attn_gpu, int32_t rows, int32_t keys,
@@ -28,9 +28,10 @@ struct cairn_disagg_rotation {
 void cairn_disagg_rotate(int32_t lanes, struct cairn_disagg_rotation *out);
 
 /*
- * Largest load of a worker over the mean, mean over groups of `batch` requests of the trace, where a load is
- * the keys that a worker attends to (figure 9): requests shared out in turn; each to the least loaded one;
- * KV heads, the same share of each request.
+ * The largest load of a worker divided by the mean load, as a mean over groups of `batch` requests of the
+ * trace (figure 9). The load is the number of keys that a worker attends to. in_turn: requests are assigned
+ * in turn; least_loaded: each goes to the least loaded worker; heads: workers divide the KV heads of each
+ * request.
  */
 struct cairn_disagg_balance {
 	double in_turn, least_loaded, heads;
@@ -40,8 +41,8 @@ void cairn_disagg_balance(const struct cairn_trace *trace, const struct cairn_di
 			  int32_t workers, int32_t batch, struct cairn_disagg_balance *out);
 
 /*
- * Returns the microseconds of a pass of every lane, with this many requests each: as many lanes as given,
- * which start again at once, on one model worker and b attention workers; with b 0 on a whole engine.
+ * Returns the microseconds of a pass of each lane if `lanes` lanes of `rows` requests run at once, and each
+ * starts its next pass immediately, on one model worker and b attention workers (b 0: on a whole engine).
  */
 double cairn_disagg_pass_us(const struct cairn_disagg_system *s, int32_t lanes, int32_t rows, int32_t keys);
 

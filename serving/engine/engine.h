@@ -240,9 +240,9 @@ struct cairn_engine_stats {
 	int64_t sliced_steps;
 	int64_t recoveries;		/* losses of attention workers */
 	int64_t lane_changes;		/* with CAIRN_LANES_AUTO */
-	/* with kv_journal: keys and values recorded, and restored after losses, and the times of it */
+	/* with kv_journal: bytes of keys and values recorded, and restored after losses; time of each */
 	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
-	int32_t lanes;			/* that new requests may enter now; 1 without attention */
+	int32_t lanes;			/* number of lanes that new requests may enter; 1 without attention */
 	int64_t prompt_tokens;		/* prompt tokens computed; cached tokens are not counted */
 	int64_t new_tokens;
 	int64_t last_step_ns;		/* CLOCK_MONOTONIC at the end of the last step; 0: none yet */
@@ -251,12 +251,12 @@ struct cairn_engine_stats {
 	int64_t busy_ns, idle_ns, max_idle_ns;	/* with timeline: device times since the first pass */
 	int64_t layer_offloads;		/* pages offloaded to host memory layer by layer */
 	struct cairn_pull_stats pull;	/* with prefill */
-	int64_t pulls_recomputed;	/* prompts computed here after all */
+	int64_t pulls_recomputed;	/* prompts that were given to a worker, but the engine computed */
 	struct cairn_speculation_stats speculation;
 	struct cairn_scheduler_stats scheduler;
-	int64_t context_steps;		/* of which ranks shared out the rows, as context_rows says */
-	int64_t pages_steps;		/* of which ranks shared out the pages, as context_keys says */
-	int64_t stripes_steps;		/* whose pages were gathered from all ranks */
+	int64_t context_steps;		/* steps whose rows the ranks divided, as context_rows says */
+	int64_t pages_steps;		/* steps whose pages the ranks divided, as context_keys says */
+	int64_t stripes_steps;		/* steps whose pages were gathered from all ranks */
 };
 
 /* The model must outlive the engine. Errors: -EINVAL or -EOPNOTSUPP,

@@ -23,9 +23,9 @@ struct answer_spec {
 	int32_t trials, idle;		/* steps that must have drafts; steps since the last proposal */
 };
 
-/* What the constraint of an answer has to be told (engine_mask.c). */
+/* Tokens of an answer that its constraint has not been told yet (engine_mask.c). */
 struct answer_mask {
-	int32_t tokens[CAIRN_MAX_DRAFTS + 1];	/* [num], drawn since the last step of the masks */
+	int32_t tokens[CAIRN_MAX_DRAFTS + 1];	/* [num], drawn since masks were last computed */
 	int32_t num;
 	int lost;			/* it has no masks any more */
 };
@@ -51,15 +51,15 @@ struct request {
 	int32_t num_answers, num_live;	/* all answers; those that are live */
 	int started, cancelled, bad;	/* bad: the logits of a beam are NaN */
 	int is_pulled;			/* waits for its keys and values (engine_pull.c) */
-	int32_t pulled_first;		/* the first token of these */
-	int32_t imported;		/* tokens of the prompt that came that way */
+	int32_t pulled_first;		/* the first prompt token that is pulled */
+	int32_t imported;		/* prompt tokens whose keys and values were pulled into the tree */
 	/* treatment of its logits: */
 	int counts;			/* token counters are needed */
 	int32_t *scored_prompt;		/* prompt tokens, with prompt_logprobs; otherwise NULL */
 	int32_t num_scored;		/* last prompt position whose log-probabilities a pass computes */
 	int32_t *prompt;		/* prompt tokens that the penalties count; NULL: none */
-	int32_t *given;			/* [req.num_given] that they count as drawn; NULL: none */
-	int32_t bias_at, forbidden_at, num_forbidden;	/* places of its lists on the device */
+	int32_t *given;			/* [req.num_given], which penalties count as drawn; NULL: none */
+	int32_t bias_at, forbidden_at, num_forbidden;	/* where its lists are on the device */
 	struct beams *beams;		/* NULL: no beam search */
 	struct answer answers[];	/* [num_answers] */
 };
@@ -70,13 +70,15 @@ struct draw {
 	/* The draws of drafted rows come after that of row 0 of their tree; the plan keeps their drafts. */
 	int32_t num_drafts;
 	const int32_t *drafts, *parents;	/* [num_drafts] */
-	/* of a drafted row: its token counters; of the first row of an answer with given tokens: those of the
-	 * prompt alone, which are copied; -1: none */
+	/*
+	 * token counters: those of a drafted row; for the first row of an answer with given tokens, the slot
+	 * with the counts of the prompt alone, from which the row's are copied; -1: none
+	 */
 	int32_t slot;
-	int32_t number;			/* of the draw, in its answer */
+	int32_t number;			/* number of the draw within its answer */
 	int masked;
-	const uint32_t *mask;		/* of a masked draw that has been made */
-	int32_t place;			/* of a row of a tree: the slot of its key; -1: not in a tree */
+	const uint32_t *mask;		/* the mask that was used, once a masked draw has been made */
+	int32_t place;			/* in a tree: the slot of the row's key; -1: not in a tree */
 };
 
 /* The answers whose tokens a pass in flight draws. */
@@ -219,8 +221,8 @@ void engine_spec_add(struct cairn_engine *e, struct request *r, const struct cai
 		     const struct cairn_step_item *item, struct engine_flight *f,
 		     struct cairn_worker_part *part);
 /*
- * Finds the draws that count: sets path[1 ..] to the rows of those after row 0's, whose number it returns;
- * path[0] is 0. Lists the moves of their keys, and counts.
+ * Finds which draws of drafted rows count: sets path[1 ..] to their rows and returns how many there are;
+ * path[0] is 0, row 0. Lists the moves of their keys, and updates the statistics.
  */
 int32_t engine_spec_take(struct cairn_engine *e, struct draw *d, const int32_t *tokens,
 			 int32_t path[CAIRN_TREE_ROWS]);

@@ -5,7 +5,7 @@
  * A lane is a worker with a batch of its own. While the attention workers attend for one lane, this process
  * computes a slice of another. Lanes take turns, one slice each, in the order in which their passes were
  * launched, so that a pass never overtakes an earlier one in any layer. The lane that ends its pass gets the
- * next plan at once and goes to the end of the order; with n lanes, the others then are somewhere in theirs:
+ * next plan at once and goes to the end of the order, while the others are in the middle of their passes:
  *
  *   model worker   0.3 | 1.3 | 0.4, tokens, plan, 0.0 | 1.4, tokens, plan, 1.0 | 0.1 | 1.1 | ...
  *   attention            0.3 | 1.3                          0.0                  1.0 | 0.1 | ...

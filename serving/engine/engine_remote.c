@@ -2,14 +2,14 @@
 /*
  * engine_remote - attention by workers of other processes: copies of pages, and the loss of a worker
  *
- * A worker that is lost takes its heads of all keys and values with it. The pass under way ends with an error
- * before it draws; earlier passes have drawn. So the engine takes the plan of that pass back, sets all
- * sequences back (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
- * computed again. With lanes, all passes under way end so, as each draws last. What was drawn stays drawn: no
- * callback is made twice, and no token is drawn with another key.
+ * A lost worker takes its heads of all keys and values with it. The pass under way ends with an error before
+ * it draws; earlier passes have already drawn. So the engine takes back the plan of that pass, resets all
+ * sequences (cairn_scheduler_reset()), and goes on as after a preemption: prompts and answers so far are
+ * computed again. With lanes, this happens to all passes under way, because a pass draws at its end. Tokens
+ * drawn before are kept: no callback is made twice, and no token is drawn with another key.
  *
- * With a journal, the caches are restored as they were after the passes that have ended. The others begin
- * again with the arrays that they have on the device, so the scheduler does not notice.
+ * With a journal, the caches are restored to their state after the passes that have ended. The other passes
+ * are launched again with the index arrays that are still on the device, so the scheduler does not notice.
  */
 #include "serving/engine/engine_impl.h"
 

@@ -277,7 +277,7 @@ static int add_item(struct cairn_engine *e, const struct cairn_step_plan *p, int
 	return 0;
 }
 
-/* Returns how many tokens of a prompt were cached, if its rows begin at `first`: what was pulled was not. */
+/* Returns how many prompt tokens a cache had, if its rows begin at `first`; pulled ones are not counted. */
 static int32_t cached(const struct request *r, int32_t first)
 {
 	return first > r->imported ? first - r->imported : 0;

@@ -81,7 +81,10 @@ struct cairn_speculation {
 	void *ctx;
 };
 
-/* Totals. An answer's drafts in a step are one `drafts`; a position is the depth, less 1. */
+/*
+ * Totals. `drafts` counts once for each answer and step that has drafts. accepted_per_position[d] counts the
+ * accepted drafts of depth d + 1.
+ */
 struct cairn_speculation_stats {
 	int64_t drafts, draft_tokens, accepted_tokens;
 	int64_t trees, moved_rows;	/* `drafts` that branch; rows moved to their place in the sequence */

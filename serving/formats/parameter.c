@@ -108,7 +108,7 @@ void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, con
 	const char *spelled = NULL;
 	json_t *v;
 
-	/* where a text is allowed as well as other types, only the others' unmistakable forms count */
+	/* if the schema allows strings beside other types, any text but a spelling of null is one */
 	if (types != STRING)
 		spelled = word(value, len, types == ANY || !(types & STRING) ? types : types & NIL);
 	if (spelled) {

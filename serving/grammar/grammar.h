@@ -2,10 +2,10 @@
 /*
  * grammar - constraints of requests, and the process that turns them into masks
  *
- * A constraint says which texts an answer may be. A separate process, `cairn grammar`, compiles constraints
- * and computes, before each draw, which tokens may follow (masks.h), with the library llguidance. Constraints
- * are a client's bytes: if one of them crashes the process, the requests with a constraint end with an error,
- * other requests continue, and the process is started anew. No request ever continues without its mask.
+ * A constraint defines which texts are allowed as an answer. A separate process, `cairn grammar`, compiles
+ * constraints and computes, before each draw, which tokens may follow (masks.h), with the library llguidance.
+ * A client writes the constraints: if one of them crashes the process, the requests with a constraint end
+ * with an error, others continue, and a new process is started. No request ever continues without its mask.
  *
  *   open     passes a constraint to the process and returns at once; state says what became of it
  *   step     advances matchers by the tokens that were drawn, and computes masks (masks.h); waits for them

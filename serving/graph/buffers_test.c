@@ -74,7 +74,10 @@ static void judge_buffers(struct cairn_test *t, const struct subject *s, int64_t
 
 			if (b.offset[u] < 0 || last[v] < y->producer || last[u] < x->producer)
 				continue;
-			/* Both are needed at once. In place, one ends where the other begins. */
+			/*
+			 * Both values are live at once. They may share memory only in place: the operation
+			 * that computes x is then the last reader of y.
+			 */
 			if (in_place)
 				overlaps += b.offset[u] != b.offset[v] || last[u] != x->producer;
 			else

@@ -25,9 +25,9 @@ struct cairn_pipeline {
 	const struct cairn_impl *impl;
 	int32_t stage, stages, max_rows;
 	size_t row;			/* bytes of a row of the residual stream */
-	size_t mail_bytes;		/* of one stage: whole rows of MAIL_ROW */
+	size_t mail_bytes;		/* of one stage's mail: whole rows of MAIL_ROW */
 	char *base, *arrived, *leaving, *normed;
-	char *mail, *all_mail;		/* what is shared, and what all stages have sent */
+	char *mail, *all_mail;		/* what cairn_pipeline_share() sends from here, and from all stages */
 };
 
 #define TABLE(p, fn, ...) CAIRN_TABLE((p)->impl, fn, __VA_ARGS__)

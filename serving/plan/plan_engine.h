@@ -7,10 +7,10 @@
  * of the graph that it covers, in their order.
  *
  * Lanes: operations bound by arithmetic run on lane 0, the stream of the pass, attention on lane 1, and the
- * collectives of several ranks on lane 2. Lanes 1 and 2 have the higher priority if a part of the plan on
- * them is to run so (how). For each number of SMs that green parts have, there is a lane of its own; if there
- * are more than CAIRN_NANO_LANES, a part takes the one with the nearest number. Those of collectives have
- * the higher priority. moe, whose CTAs wait for each other, always runs on lane 0.
+ * collectives of several ranks on lane 2. Lane 1 or 2 gets the higher priority if the entry has a part on it
+ * whose `how` is priority. Each number of SMs that green parts have gets a lane of its own, with the higher
+ * priority if it is for collectives; if that takes more than CAIRN_NANO_LANES, a part takes the lane with the
+ * nearest number. moe, whose CTAs wait for each other, always runs on lane 0.
  *
  * Errors: those of plan_file.h; -EINVAL: an entry lacks an operation of the pipeline, or names another one;
  * -EOPNOTSUPP: a way to run parts that no engine has (queue, coresident).

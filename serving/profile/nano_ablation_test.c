@@ -32,7 +32,7 @@ static int known_gemm(const struct cairn_gemm_args *args, void *stream)
 	return 0;
 }
 
-/* Each request costs, and so a prompt that is cut costs twice. */
+/* Charges a request for all its keys. A prompt that is cut is two requests, so its first keys count twice. */
 static int known_attn(const struct cairn_attn_paged_args *args, void *stream)
 {
 	(void)stream;

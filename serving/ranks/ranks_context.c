@@ -255,9 +255,9 @@ static char *gathered(const struct context *c, const struct cairn_graph_op *op)
 }
 
 /*
- * Gathers what an append needs of all rows. Every rank sends `each` rows, even if it has fewer, so what is
- * written may reach beyond the end of a value. The values are therefore gathered in the order of their places
- * in memory: each overwrites what the one before has left in its place.
+ * Gathers what an append needs of all rows. Every rank sends `each` rows, even if it has fewer, so a gather
+ * may write past the end of its value. The values are therefore gathered in the order of their addresses:
+ * each gather overwrites the surplus rows of the previous one.
  */
 static int heads_of_all(const struct context *c, const struct cairn_graph_op *op)
 {

@@ -289,7 +289,7 @@ static const struct cairn_graph_op *op_of(const struct scene *s, const struct na
 	return &s->m->graph->ops[x->op];
 }
 
-/* Drops the waits of x for steps that `is` says; returns how many there were. */
+/* Removes the waits of all steps for which is(step waited for, step that waits); returns how many. */
 static int drop(const struct scene *s, struct cairn_nano *n,
 		int (*is)(const struct cairn_graph_op *before, const struct cairn_graph_op *after))
 {

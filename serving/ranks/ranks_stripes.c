@@ -25,7 +25,7 @@
 #include "serving/engine/worker/worker_impl.h"
 #include "serving/model/forward/forward_impl.h"
 
-#define ROUNDS	8	/* in which a request of max_context keys is gathered, if its pages are even */
+#define ROUNDS	8	/* rounds that gather max_context keys whose pages are spread evenly over the ranks */
 
 /* ---- a layer of a pass ---- */
 

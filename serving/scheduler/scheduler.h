@@ -242,7 +242,8 @@ struct cairn_scheduler_stats {
 	int64_t queued_tokens;		/* prompt tokens of the queued requests */
 	/* totals since creation; swapped, recomputed: preemptions of each kind */
 	int64_t plans, rows, decode_rows, draws, dropped_draws;
-	int64_t drafts, draft_tokens, accepted_tokens;	/* items with drafted rows; these; those drawn */
+	/* items with drafted rows; drafted rows in all; drafts that were drawn */
+	int64_t drafts, draft_tokens, accepted_tokens;
 	int64_t admitted, overtakes, swapped, recomputed;
 	/* tokens of admitted prompts: all; found in the device tree, without those imported for the
 	 * request itself; loaded from the host */

@@ -27,9 +27,9 @@ struct brute {
 	double best;
 };
 
-typedef double paths[MOST][MOST];	/* the longest wait from one start to another */
+typedef double paths[MOST][MOST];	/* [u][v]: the least time from the start of u to that of v */
 
-/* Adds a wait of w from start u to start v. Returns whether all waits are still possible. */
+/* Adds the constraint that v starts at least w after u. Returns whether the constraints can still be met. */
 static int add_wait(const struct brute *b, paths d, int u, int v, double w)
 {
 	if (d[v][u] + w > 1e-12 * b->period)

@@ -71,7 +71,7 @@ struct search {
 	int32_t by[CAIRN_SEARCH_MOST_PARTS];	/* the arc that sets it; -1: none */
 };
 
-/* Sets the earliest starts with this period. Returns a part on or behind a cycle that is too long, or -1. */
+/* Sets the earliest starts for `period`; returns -1, or a part on or behind a cycle that needs longer. */
 static int32_t relax(struct search *x, double period)
 {
 	int32_t moved = -1;
@@ -98,7 +98,7 @@ static int32_t relax(struct search *x, double period)
 	return moved;
 }
 
-/* Returns the period at which the cycle that leads to `part` is just met, or -1 if none is. */
+/* Returns the shortest period that the cycle found by going back from `part` allows, or -1 if none does. */
 static double cycle_period(const struct search *x, int32_t part)
 {
 	int32_t lag = 0, first;

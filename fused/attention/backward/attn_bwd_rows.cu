@@ -35,8 +35,8 @@ ATTN_DEV float2 row_unpack(uint32_t x, int dtype)
 }
 
 /*
- * Returns the last request whose first token (with `places`: the index of whose first token tile) is at most
- * `at`.
+ * Returns the last request whose first token is at most `at`; with `places`, the last request for which the
+ * index of its first token tile is at most `at`.
  */
 ATTN_DEV int request_of(const int32_t *qo_indptr, int batch, int at, bool places, int token_shift)
 {

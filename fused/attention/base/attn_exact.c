@@ -26,7 +26,8 @@
  *           of each logit.
  *   8 bits  e4m3 is exact in dtype; the scale of a head multiplies logits, and O, within the bounds above.
  *   out     one rounding adds u |out|, or half the smallest step.
- *   lse     ln sum p_j e^(d_j), the same depth, and the rounding of its parts: E (|max| + |lse|).
+ *   lse     ln sum p_j e^(d_j), (1.5 kv_len + 32) E as above, and the rounding of its parts,
+ *           E (|max| + |lse|).
  */
 #include "fused/attention/base/attn_exact.h"
 

@@ -62,7 +62,7 @@ ATTN_DEV void add_unit(const struct attn_bsr_call &c, struct merged<vec> *m, int
 		add<vec>(m, c.w.part_o, 1, lane ? -CUDART_INF_F : c.w.part_lse[state], state);
 		return;
 	}
-	/* piece 0 ends the run before the first cut; the others begin runs */
+	/* the first piece is the last one of run u.cut - 1, in its second slot; the others begin runs */
 	for (int32_t first = u.cut - 1; n == 32; first += 32) {
 		const int32_t run = first + lane;
 		const int64_t at = (run < u.cut ? 2 * run + 1 : 2 * run) * (int64_t)c.d.rows + row - u.row0;
@@ -152,9 +152,9 @@ ATTN_DEV struct merge_row find_row(const struct attn_bsr_call &c, int32_t unit, 
 }
 
 /*
- * Rows are numbered by their places in the row tiles first, so that the rows of units with few rows go to
- * different warps. A lane looks up one row, so that a warp finds the existing ones among its next 32 rows at
- * once.
+ * Number n stands for row n / units in the row tile of unit n % units, so that the rows of units with few
+ * rows go to different warps. Each lane looks up one number, so that a warp finds the existing ones among its
+ * next 32 rows at once.
  */
 template <int dtype, int vec>
 static __global__ __launch_bounds__(THREADS, 8) void

@@ -510,7 +510,7 @@ static int attn_bsr_normaliser_in_dtype(const struct cairn_attn_bsr_args *a, voi
 	return 0;
 }
 
-/* With blocks of 64 and groups of heads, a row whose last block lacks one key is 0. */
+/* With blocks of 64 and groups of heads, a block row with 63 keys in its last block begins with a 0. */
 static int attn_bsr_block_64_of_63(const struct cairn_attn_bsr_args *a, void *stream)
 {
 	const struct cairn_attn_part *p = &a->part[0];

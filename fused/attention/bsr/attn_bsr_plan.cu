@@ -18,7 +18,7 @@
 #include "fused/attention/bsr/attn_bsr_dev.cuh"
 
 #define NEAR_LISTS	1024	/* lists whose descriptions are kept in shared memory */
-#define NEAR_UNITS	2048	/* units of a CTA whose costs are */
+#define NEAR_UNITS	2048	/* units of a CTA whose costs are kept in shared memory */
 
 /* The sum and the largest of several numbers. */
 struct sums {

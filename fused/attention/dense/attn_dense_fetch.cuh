@@ -326,7 +326,7 @@ ATTN_DEV void attn_dense_produce(const struct attn_dense_plan &plan, const typen
 	struct attn_dense_walk w;
 	uint32_t landed = 0;
 	int tiles = 0;			/* key tiles of all earlier row tiles */
-	int before = 0;			/* where the keys begin whose V comes next */
+	int before = 0;			/* offset, in keys, of the key tile whose V is fetched next */
 
 	attn_dense_draw<F, V>(plan, a, &order);
 	w = attn_dense_seek<F, V>(plan, a, s, &order);

@@ -421,7 +421,7 @@ static int attn_dense_normaliser_in_dtype(const struct cairn_attn_dense_args *a,
 	return 0;
 }
 
-/* With groups of 7, the rows of a token that are alone past tiles of 128 are lost. */
+/* With groups of 7 heads, request 0's last token begins with a 0 if 128 divides the tokens before. */
 static int attn_dense_lone_token_of_7_heads(const struct cairn_attn_dense_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_attn_dense_ref(a, stream));

@@ -48,8 +48,9 @@ static void set_own(struct cairn_attn_merge_args *a, const struct shape *s, int 
 }
 
 /*
- * Returns the lse that the own keys of a head of k and of a row shall have; at: that of a state. If states or
- * values are spoiled, none of them may lie so near to the cut-off that it may or may not have weight.
+ * Returns the lse that the own key of a row and KV head should have; at: the lse of one of its states. If
+ * states or values are spoiled, the difference of the two stays away from the cut-off, near which a state may
+ * or may not have weight.
  */
 static double own_target(struct cairn_op *op, const struct shape *s, double at)
 {
@@ -64,8 +65,8 @@ static double own_target(struct cairn_op *op, const struct shape *s, double at)
 }
 
 /*
- * Fills q, k and v; the lse of states has been drawn. Rows and heads that share a head of k have one target,
- * so that v may be NaN where it has no weight for any of them.
+ * Fills q, k and v; the lse of states has been drawn. The query heads of a row that share a KV head have one
+ * target, so that v may be NaN where it has no weight for any of them.
  */
 static void fill_own(struct cairn_op *op, const struct shape *s, const float *lse)
 {
@@ -156,7 +157,7 @@ static void poison_own(const struct cairn_op *op, const float *max)
 	}
 }
 
-/* Gives the arguments of a case without own keys legal ones, for reject(), which then alters one. */
+/* Adds valid own keys to the arguments of a case without any; reject_own() then makes one member invalid. */
 static void give_own(struct cairn_attn_merge_args *a)
 {
 	a->dtype = CAIRN_BF16;

@@ -535,7 +535,7 @@ static void own_alone(struct site *s)
 	free(x);
 }
 
-/* Arguments that end before q, with anything behind their end, have no own keys, but the sinks. */
+/* If `size` ends before q, the call has no own keys, whatever lies behind, but it still has its sinks. */
 static void older_callers(struct site *s)
 {
 	struct owns *x = new_owns(s);

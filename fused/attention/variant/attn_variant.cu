@@ -24,7 +24,7 @@
 #include "fused/attention/variant/text/attn_variant_list.h"
 #include "fused/attention/variant/text/attn_variant_load.h"
 
-/* Key tiles of a slice, at least: a slice saves the time of the other ones, but costs a merge. */
+/* The least number of key tiles in a slice. Slices run at the same time, but their states must be merged. */
 #define LEAST_TILES	4
 
 /* Returns the kernels of a built-in variant. */

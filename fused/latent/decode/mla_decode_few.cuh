@@ -13,8 +13,9 @@
  *
  * Keys past the end need no special treatment: the threads that copy keys write zeros in their place.
  *
- * Thread: columns mla_few_column(0 .. rows / 4 - 1), and keys or columns of the latent l / 4 and l / 4 + 8 of
- * the 16 of its warp. P^T passes through shared memory, because wgmma reads its second operand there.
+ * A thread holds columns mla_few_column(0 .. rows / 4 - 1) of a product. Lane l holds rows l / 4 and
+ * l / 4 + 8 (keys, or columns of the latent) of its warp's 16. P^T passes through shared memory, because
+ * wgmma reads its second operand there.
  */
 #ifndef CAIRN_MLA_DECODE_FEW_CUH
 #define CAIRN_MLA_DECODE_FEW_CUH

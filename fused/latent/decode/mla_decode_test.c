@@ -564,7 +564,7 @@ static void add_nan(const struct shape *s, const struct paged *p, struct cairn_m
 		cairn_fill_nan(a->kv.k_pages, a->dtype, key + (s->nan == MLA_NAN_LATENT ? 511 : 575), 1);
 }
 
-/* Gives keys from 2^16 on, or the last key, the query's direction; steps of the logits as in mla_inputs.h. */
+/* LATE: aligns keys from 2^16 on, or the last key, with the query. STEPS: as mla_fill_steps(). */
 static void bend_keys(struct cairn_op *op, const struct shape *s, const struct paged *p)
 {
 	struct cairn_mla_decode_args *a = op->args;

@@ -413,7 +413,7 @@ KV_KEYS(mla_prefill)
 KV_CUT(mla_prefill, far_page_16_bits, 0)
 KV_CUT(mla_prefill, far_bytes_32_bits, 2 * (int64_t)a->kv.page_size * (a->kv_lora_rank + a->rope_dim))
 
-/* Without past keys, max_len is taken for max_qo_len: larger bounds are refused. */
+/* Without past keys, refuses a kv.max_len that exceeds max_qo_len by more than 6. */
 static int mla_prefill_no_past_bounds(const struct cairn_mla_prefill_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_mla_prefill_check(a));
@@ -464,7 +464,7 @@ static int mla_prefill_normaliser_in_dtype(const struct cairn_mla_prefill_args *
 	return 0;
 }
 
-/* The last of several heads loses the end of a single row behind whole tiles of 64. */
+/* With several heads and one row past whole tiles of 64, the last element of that row is 0. */
 static int mla_prefill_last_head_of_row_65(const struct cairn_mla_prefill_args *a, void *stream)
 {
 	struct cairn_mla_prefill_args b;

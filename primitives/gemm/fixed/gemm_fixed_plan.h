@@ -78,12 +78,12 @@ struct gemm_fixed_shape {
 };
 
 /*
- * Estimates the clocks of the call. A stage takes the longest of three. Multiplying: an SM multiplies 64 x
- * 64 x width in 2 width clocks. Fetching: 40 bytes a clock; a pair reads each row of b once. Shared memory:
- * 128 bytes a clock, in which the stage arrives, and each warpgroup reads its rows of a once for each batch,
- * and all rows of b. An eighth of the fetch counts in any case, for its energy: the power limit sets the
- * clock. The beginning of the first tile and the end of each tile are not overlapped. NOTES.md compares this
- * with times.
+ * Estimates the clocks of the call. A stage takes as long as the slowest of three activities. Multiplying: an
+ * SM multiplies 64 x 64 x width in 2 width clocks. Fetching: 40 bytes a clock; a pair reads each row of b
+ * once. Shared memory, 128 bytes a clock: the stage is written, then each warpgroup reads its rows of a once
+ * for each batch, and all rows of b. An eighth of the fetching time is always added for its energy, because
+ * the power limit sets the clock. The beginning of the first tile and the end of each tile are not
+ * overlapped. NOTES.md compares this with times.
  */
 static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
 {

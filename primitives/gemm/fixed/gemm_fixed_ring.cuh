@@ -208,7 +208,7 @@ TILE struct mine lay_out(const struct gemm_fixed_plan &p, const void *s_mem)
 	return s;
 }
 
-/* All threads of a cluster: the barriers are ready, or nobody writes to the other CTA any more. */
+/* Cluster barrier: at the start, mbarriers are ready; at the end, no CTA writes to the other one any more. */
 TILE void sync_cluster(void)
 {
 	__syncwarp();

@@ -122,7 +122,7 @@ extern "C" {
 int cairn_gemm_fp8(const struct cairn_gemm_fp8_args *args, void *stream);
 int cairn_gemm_fp8_cpu(const struct cairn_gemm_fp8_args *args, void *stream);
 int cairn_gemm_fp8_ref(const struct cairn_gemm_fp8_args *args, void *stream);
-/* By NVIDIA's library, for comparison; its answers to the clauses on bits and truncation are its own. */
+/* The same by NVIDIA's library, for comparison; it need not keep the clauses on bits and truncation. */
 int cairn_gemm_fp8_cublaslt(const struct cairn_gemm_fp8_args *args, void *stream);
 int cairn_gemm_fp8_cublaslt_workspace(const struct cairn_gemm_fp8_args *args, size_t *bytes);
 /*

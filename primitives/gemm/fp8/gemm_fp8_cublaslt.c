@@ -4,9 +4,9 @@
  *
  * The library's matrices are column-major: our b is its k x n, which it transposes, and our a its k x m.
  * Scales of rows are its outer vectors, pieces of a its vectors of 128, blocks of b its blocks of 128 x 128,
- * whose rows must have a multiple of four scales. The library's sums are promoted in time (no fast
- * accumulation), as the contract demands. The first algorithm of its heuristics is taken. It is kept until
- * the shape changes: benchmarks call one shape at a time.
+ * whose rows must have a multiple of four scales. Fast accumulation is off, because the contract demands that
+ * sums are promoted to fp32. The first algorithm of its heuristics is taken. It is kept until the shape
+ * changes: benchmarks call one shape at a time.
  */
 #include <pthread.h>
 #include <string.h>

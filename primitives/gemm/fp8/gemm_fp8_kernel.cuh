@@ -61,7 +61,7 @@ TILE void set_factors(struct scales *s, float scale, int nth)
 	s->factor[1] = __shfl_sync(0xffffffffu, scale, row + 8) * col;
 }
 
-/* Rows and columns outside of the matrices get scales of others. block: that of each batch's columns */
+/* Loads the lane's first two scales; past the ends of the matrices, those of the last row or block of b. */
 TILE struct scales find_scales(const struct cairn_gemm_fp8_args &f, const struct tile &t, int stages)
 {
 	const int32_t lane = threadIdx.x % 32, row = t.row + threadIdx.x / 32 * WARP_ROWS + lane;
@@ -149,8 +149,9 @@ TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, stru
 }
 
 /*
- * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup is let
- * loose; -1: none. A batch lies in one block of scales: every second tile of 192 begins with 64 columns.
+ * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup may
+ * begin; -1: it does not wait. No batch crosses a block of scales: every second tile of 192 columns begins in
+ * the middle of a block, with a batch of 64.
  */
 template <bool blocks, int width>
 TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,

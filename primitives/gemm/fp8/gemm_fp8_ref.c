@@ -2,13 +2,13 @@
 /*
  * gemm_fp8_ref - the reference in double, and the error bound
  *
- * A chunk of 128 products may be summed by tensor cores. In each step of 32 products they truncate each
- * product, and the sum so far, by A = 2^-13 of the largest of them: cut_off() adds that up. There a code that
- * is subnormal or 0 counts as 2^-6, because products are aligned by the exponents of their codes. An
- * implementation may take the steps in another order, so that the bound of a chunk is at least (128 / 32) A
- * sum |a b|. If sum |a b| is at most 2^13 times the lowest bit of any product, nothing is truncated. The
- * same bound covers an implementation that sums a chunk in fp32: 128 2^-24 sum |a b| is less, and exact
- * where nothing is truncated.
+ * A chunk of 128 products may be summed by tensor cores. In each step of 32 products, each product, and the
+ * sum so far, loses at most A = 2^-13 of the largest of them by truncation: cut_off() adds up these losses.
+ * For that largest one, a code that is subnormal or 0 counts as 2^-6, because products are aligned by the
+ * exponents of their codes. An implementation may take the steps in another order, so that the bound of a
+ * chunk is at least (128 / 32) A sum |a b|. If sum |a b| is at most 2^13 times the lowest bit of any product,
+ * nothing is truncated. The same bound covers an implementation that sums a chunk in fp32: 128 2^-24
+ * sum |a b| is less, and exact where nothing is truncated.
  *
  * The scaled chunks are added in fp32. The product of two scales, its product with a chunk and each addition
  * round once: (k / 128 + 8) 2^-23 of the sum of magnitudes covers them, the bias, and kinds of scales that

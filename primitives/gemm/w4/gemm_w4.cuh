@@ -27,8 +27,8 @@
 #define W4 static __device__ __forceinline__
 
 /*
- * A lane's rows g and g + 8: their scales and, for INT, twice what is subtracted from the codes of row g, and
- * what is added to those of row g + 8
+ * A lane's rows g and g + 8: their scales and, for INT, zero[0], which is subtracted from the codes of row g,
+ * and zero[1], which is added to those of row g + 8; both halves of a zero are equal
  */
 struct w4_scales {
 	float s[2];

@@ -208,7 +208,7 @@ W4 void put_totals(const struct cairn_gemm_w4_args &g, float *to, float (*total)
 	}
 }
 
-/* Gives one of two sums to the lane `mask` away, and adds what that lane gives to the other one. */
+/* Keeps one of two sums, gives the other to lane ^ mask, and adds to the kept one what that lane gives. */
 W4 float with_other(float first, float second, bool keeps_second, int mask)
 {
 	const float give = keeps_second ? first : second, keep = keeps_second ? second : first;

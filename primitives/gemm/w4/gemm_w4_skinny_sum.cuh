@@ -5,14 +5,14 @@
  * It also looks for rows of a that must not be scaled, because one of their magnitudes is 2^27 or more. What
  * the other warps computed for them is of no use: this warp computes their totals again, from global memory,
  * in the order of the other forms. That is many times slower, but no activation of a sound model is as large.
- * To look before scaling would keep all warps waiting for each other.
+ * Looking for such rows before scaling would need one more barrier of all warps.
  */
 #ifndef CAIRN_GEMM_W4_SKINNY_SUM_CUH
 #define CAIRN_GEMM_W4_SKINNY_SUM_CUH
 
 #include "primitives/gemm/w4/gemm_w4_skinny_stage.cuh"
 
-/* Returns the larger magnitudes of those in both halves of most and of x. */
+/* Returns in each 16-bit half the larger of that half of most and the magnitude in that half of x. */
 W4 uint32_t larger(uint32_t most, uint32_t x)
 {
 	return __vmaxu2(most, x & 0x7fff7fff);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * draft_head - a module that continues the thought of a target model: an EAGLE-3 head or an MTP layer
+ * draft_head - a draft module that reads a target model's hidden states: an EAGLE-3 head or an MTP layer
  *
  * For place i of a text a head takes token i + 1 and a state, and gives logits for token i + 2 and the state
  * of place i + 1. The state of a place that the target has computed is the target's feature there

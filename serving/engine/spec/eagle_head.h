@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * eagle_head - an EAGLE-3 head (Li et al. 2025): one decoder layer that continues a target model's thought
+ * eagle_head - an EAGLE-3 head (Li et al. 2025): one decoder layer that drafts from a target's hidden states
  *
  * It takes the embedding of token i + 1 and a state, and gives logits over a vocabulary of its own:
  *

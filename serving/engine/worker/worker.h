@@ -228,14 +228,16 @@ struct cairn_worker_stats {
 	int64_t fused_passes;		/* run as decode_step */
 	int64_t sliced_passes;
 	int64_t nano_passes;		/* run as nano-batches */
-	int64_t context_passes;		/* of which ranks shared out the rows, as context_rows says */
-	int64_t pages_passes;		/* of which ranks shared out the pages, as context_keys says */
-	int64_t stripes_passes;		/* whose pages were gathered from all ranks */
+	int64_t context_passes;		/* passes whose rows the ranks divided, as context_rows says */
+	int64_t pages_passes;		/* passes whose pages the ranks divided, as context_keys says */
+	int64_t stripes_passes;		/* passes whose pages were gathered from all ranks */
 	int64_t wait_ns;		/* host time spent waiting for passes */
-	/* with lanes, of the first one, sums over the turns of all: rows, and times in which this process
-	 * computes, waits for results, and a worker attends (the slowest one) */
+	/*
+	 * In the first lane: sums over the turns of all lanes. turn_ns: this process computes; turn_wait_ns:
+	 * it waits for results; attn_ns: the slowest worker attends.
+	 */
 	int64_t turns, turn_rows, turn_ns, turn_wait_ns, attn_ns;
-	/* of the first one, with kv_journal: keys and values recorded and restored, and the times of it */
+	/* in the first lane, with kv_journal: bytes recorded and restored, and the time of each */
 	int64_t journal_bytes, journal_ns, restored_bytes, restore_ns;
 	/* With timeline: device times over the collected passes. */
 	int64_t busy_ns, idle_ns, max_idle_ns;

@@ -144,12 +144,12 @@ struct cairn_worker {
 	struct cairn_attn_remote *remote;
 	struct cairn_plan_out plan;	/* with options.model: the pass being built */
 	struct cairn_worker_tap model_tap;
-	uint64_t model_passes;		/* that it was given in this epoch */
-	int64_t launched_ns;		/* when it was given the last one */
-	struct cairn_worker *group[CAIRN_MAX_LANES];	/* of the first of several lanes: all of them */
-	struct cairn_slices *own_slices;	/* of remote attention, if the caller gave none */
-	int32_t slices_left;		/* of the pass under way, with lanes; 0: none is */
-	int32_t (*pass_copies)[2];	/* [num_pass_copies], those of the pass launched last */
+	uint64_t model_passes;		/* passes given to the model worker in this epoch */
+	int64_t launched_ns;		/* when the last of them was given to it */
+	struct cairn_worker *group[CAIRN_MAX_LANES];	/* in the first of several lanes: all of them */
+	struct cairn_slices *own_slices;	/* with remote attention, if the caller gave no slices */
+	int32_t slices_left;		/* with lanes: of the pass under way; 0: no pass is */
+	int32_t (*pass_copies)[2];	/* [num_pass_copies]: the copies made before the pass launched last */
 	int32_t num_pass_copies, room_pass_copies;
 	int has_shape;			/* passes like the one launched last may have a graph */
 	int32_t (*copies)[2];		/* [num_copies] pages to copy before the next pass, from and to */
@@ -281,11 +281,11 @@ int worker_sliced_create(struct cairn_worker *w);
 void worker_sliced_destroy(struct cairn_worker *w);
 void worker_sliced_stats(const struct cairn_worker *w, struct cairn_worker_stats *stats);
 int worker_sliced_reserve(struct cairn_worker *w, int *moved);
-void worker_sliced_take_copies(struct cairn_worker *w);	/* makes those so far the pass's */
-/* Tells remote workers of the pass being built; before it is captured, launched or enqueued. */
+void worker_sliced_take_copies(struct cairn_worker *w);	/* assigns the copies asked for so far to the pass */
+/* Tells remote workers about the pass being built. Call before it is captured, launched or enqueued. */
 int worker_sliced_begin(struct cairn_worker *w);
 int worker_sliced_forward(struct cairn_worker *w);	/* with lanes, only its first slice */
-/* Has what is left of a queued pass wait: with lanes for a turn, else for its end, and then draws. */
+/* Ends a queued pass: with lanes, leaves that to cairn_worker_turn(); otherwise waits for it, then draws. */
 int worker_sliced_end(struct cairn_worker *w);
 /*
  * Returns whether calls of the link to remote workers only enqueue. Then the whole pass of a lane is enqueued

@@ -99,7 +99,7 @@ static int call(void *ctx, int32_t layer, void *stream)
 	return c->w->on_chunk(c->w->on_chunk_ctx, c->first, c->end, layer, stream);
 }
 
-/* Sets what is called at the layers of chunk c; without on_chunk, that is the last chunk's alone. */
+/* Sets the callback of chunk c: on_chunk if given, else the pass's on_layer for the last chunk alone. */
 static void set_call(struct cairn_worker *w, int32_t c, int32_t first, int is_last)
 {
 	if (w->on_chunk) {

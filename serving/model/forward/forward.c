@@ -519,8 +519,8 @@ static const void *last_norm(const struct cairn_model *m)
 
 /*
  * Copies the residual stream of all rows to the caller's memory, and normalises it as for the output matrix.
- * o: the first operation of the head, which picks rows of the last half layer's output, if that must still be
- * added to the stream, and then of the stream.
+ * o: the first operation of the head. If the last half layer's output must still be added to the stream, o
+ * picks rows of that output, and o + 1 picks rows of the stream; otherwise o picks rows of the stream.
  */
 static int keep_states(const struct walk *w, int32_t o)
 {

@@ -55,10 +55,10 @@ int cairn_forward_check(const struct cairn_model *model, const char *dir);
 #define CAIRN_TREE_ROWS		64	/* maximum rows of a request in a pass with trees */
 
 /*
- * Requests of a pass whose rows see some of the request's own rows, given by bits; the arrays are in the
- * table's memory. Each request of the pass has the pages of the keys that all its rows see (up to the row's
- * position), and the slots of those that its bits admit: page * page_size + slot in the page. A request
- * without bits has no slots. The lines of its bits are as in attn_bsr.h, for mask_mode 2.
+ * Token trees of a pass, whose rows see some rows of their own request, as mask bits say; the arrays are in
+ * the table's memory. Each request of the pass has the pages of the keys that all its rows see (up to the
+ * row's position), and the slots of the keys that its bits select: page * page_size + slot in the page. A
+ * request without bits has no slots. The lines of bits are laid out as in attn_bsr.h, for mask_mode 2.
  */
 struct cairn_batch_trees {
 	const int32_t *past_indptr, *past_indices, *past_last_page_len;	/* as kv_indptr and so on */
@@ -69,8 +69,9 @@ struct cairn_batch_trees {
 };
 
 /*
- * A pass with a row for each request whose ranks share out the pages of each request for attention
- * (serving/ranks/ranks_pages.c): those of this rank, as kv_indptr and so on have all pages.
+ * A decoding pass, one row for each request, in which each rank attends to some of the pages of each request
+ * (serving/ranks/ranks_pages.c). The lists name this rank's pages, in the form in which kv_indptr, kv_indices
+ * and kv_last_page_len name all pages.
  */
 struct cairn_batch_pages {
 	const int32_t *indptr, *indices, *last_page_len;
@@ -79,10 +80,10 @@ struct cairn_batch_pages {
 
 /*
  * A pass over one request whose pages are in stripes: each rank holds some of them
- * (serving/ranks/ranks_stripes.c). The pass runs on a store whose layers lie at the same place. Before each
- * layer appends its keys, the pages that hold earlier ones are gathered there from all ranks; after its
- * attention, each rank copies its pages with new keys to where it holds them. Lists are in the table's
- * memory, counts in the host's.
+ * (serving/ranks/ranks_stripes.c). The pass runs on a store with room for one layer, which all layers use in
+ * turn. Before a layer appends its keys, the pages with its earlier keys are gathered there from all ranks;
+ * after its attention, each rank copies the pages with new keys that it holds back to its own store. Lists
+ * are in the table's memory, counts in the host's.
  */
 struct cairn_batch_stripes {
 	const struct cairn_kv_store *held;	/* the pages of this rank */
@@ -90,12 +91,15 @@ struct cairn_batch_stripes {
 	char *own, *all;
 	const int32_t *slots;			/* [ranks * chunk]: ~0, ~1, ...: slots (kv_move.h) */
 	int32_t chunk, ranks;
-	/* Rounds of at most `chunk` pages of each rank. The place of a page is its number in the request. */
+	/*
+	 * A round gathers at most `chunk` pages of each rank. The place of a page in the pass's store is its
+	 * number in the request.
+	 */
 	const int32_t *from;			/* [num_from]: held pages with earlier keys */
-	int32_t num_from, most;			/* most: of any rank */
-	const int32_t *arrived, *places;	/* by rounds: slots of all, and places of what they hold */
+	int32_t num_from, most;			/* most: the largest num_from of any rank */
+	const int32_t *arrived, *places;	/* round by round: slots of `all`, and where their pages go */
 	const int32_t *arrived_end;		/* where each round ends in these two, in host memory */
-	const int32_t *new_places, *new_pages;	/* [num_new]: of held pages with new keys */
+	const int32_t *new_places, *new_pages;	/* [num_new]: own pages with new keys, by place and in held */
 	int32_t num_new;
 };
 
@@ -127,11 +131,12 @@ struct cairn_batch {
 	 */
 	char *taps;
 	size_t tap_bytes;
-	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* layers from 1 on, with inputs from 0 on */
+	int32_t num_taps, tap_layers[CAIRN_MAX_TAPS];	/* each >= 1, or >= 0 if `inputs` is given */
 	/*
 	 * inputs: the hidden states that enter layer 0, [num_rows, hidden_size], instead of embeddings; NULL:
 	 * embeddings. states, normed: NULL, or out, of the same shape: the hidden states after the last
-	 * layer, and their last norms (in stages without these, undefined). cairn_forward() alone knows them.
+	 * layer, and these after the last norm (undefined in stages without it). Only cairn_forward() reads
+	 * the three.
 	 */
 	const char *inputs;
 	char *states, *normed;
@@ -176,7 +181,10 @@ struct cairn_batch_ring {
 	const int32_t *own_pages, *own_slots, *arrived_slots, *arrived_pages;
 	int32_t num_own, num_arrived;
 	int32_t most_pages;		/* of any rank */
-	/* Rows of `mine` whose logits are wanted, [most_wanted], and where they are once gathered. */
+	/*
+	 * wanted: [most_wanted], rows of `mine` whose logits are wanted. logit_rows: where all such rows of
+	 * the pass are, once those of all ranks have been gathered.
+	 */
 	const int32_t *wanted, *logit_rows;
 	int32_t most_wanted;
 };

@@ -175,10 +175,13 @@ int forward_gather(const struct walk *w, const struct cairn_graph_op *op);
 
 /* ---- one of several ranks that share the rows of a pass: serving/ranks/ranks_context.c ---- */
 
-/* Adds to *bytes, those of the activations, what exchanges need. Call destroy() also after an error. */
+/*
+ * Adds the bytes that exchanges need to *bytes, the size of the activations. After an error, destroy() must
+ * still be called.
+ */
 int forward_context_create(struct cairn_scratch *scratch, int64_t *bytes);
 void forward_context_destroy(struct cairn_scratch *scratch);
-/* What cairn_scratch_reserve() and cairn_forward() do then. */
+/* cairn_scratch_reserve() and cairn_forward() call these two for such a rank. */
 int forward_context_reserve(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,
 			    const struct cairn_batch *batch, void *stream, int *moved);
 int forward_context(struct cairn_scratch *scratch, const struct cairn_kv_store *kv,

@@ -138,20 +138,20 @@ int cairn_model_stage_config(struct cairn_model_config *c, const char *dir, int3
 /* Chooses the exchange, if it is AUTO, and refuses what it does not support: ranks_context.c. */
 int cairn_model_check_context(struct cairn_model *m, const char *dir);
 /*
- * Returns the columns of the whole matrix if a rank has some columns of w, and 8-bit weights have a scale for
- * each row, so that a scale belongs to columns of all ranks; else 0.
+ * If 8-bit weights have one scale per row and this rank has only some columns of w, a scale covers the
+ * columns of all ranks: returns the number of columns of the whole matrix then, else 0.
  */
 int32_t cairn_model_whole_columns(const struct cairn_model *m, enum cairn_weight w);
 struct cairn_cut cairn_model_cut(const struct cairn_model *m, const struct cairn_part *p);
-/* Makes s, which is not e4m3, a tensor of this rank's rows. */
+/* Narrows s, which is not e4m3, to this rank's rows. */
 void cairn_model_take_rows(struct cairn_stored *s);
 /*
- * Copies this rank's columns of a matrix that is not e4m3, filled up with zeros to `padded`, to memory that
- * the caller frees, and makes s a tensor of these.
+ * Narrows s, which is not e4m3, to this rank's columns, padded with zeros to `padded` columns: copies them
+ * to *memory, which the caller frees.
  */
 int cairn_model_take_columns(struct cairn_stored *s, int32_t padded, void **memory);
 
-/* Makes to[n, k] the rank's columns of codes[n, cols], filled up with zeros. Waits for the stream. */
+/* Copies this rank's columns of codes[n, cols] to to[n, k], padded with zeros. Waits for the stream. */
 int cairn_model_keep_columns(const struct cairn_model *m, const struct cairn_cut *cut, const uint8_t *codes,
 			     int32_t cols, uint8_t *to, int32_t n, int32_t k, void *stream);
 

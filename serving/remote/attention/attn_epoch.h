@@ -38,11 +38,11 @@
 #define CAIRN_EPOCH_CONNECT_MS	10000
 
 /*
- * Signal slots: the worker's end has KV, and Q of turn t in slot CAIRN_SLOT_Q + t % CAIRN_TURN_SLOTS; the
- * model worker's end has the result. The word that comes with Q is its lane. A slot of Q is used again only
- * after its word has been read: each lane waits for a result before it sends the next Q, so at most
- * CAIRN_MAX_LANES turns have no result, and the worker gives results in the order of the turns. The word that
- * comes with a result is the time, in ns, which the worker has spent on it.
+ * Signal slots. At the worker's end: CAIRN_SLOT_KV, and CAIRN_SLOT_Q + t % CAIRN_TURN_SLOTS for the Q of turn
+ * t, whose word is the lane. At the model worker's end: CAIRN_SLOT_RESULT, whose word is the time, in ns,
+ * that the worker has spent on the result; in the order of streams, 1 if it replayed a graph, else 0. A slot
+ * of Q is used again only after its word has been read: each lane waits for a result before it sends the next
+ * Q, so at most CAIRN_MAX_LANES turns have no result, and the worker gives results in the order of the turns.
  */
 #define CAIRN_TURN_SLOTS	(CAIRN_MAX_LANES + 1)
 enum { CAIRN_SLOT_KV, CAIRN_SLOT_Q };

@@ -260,8 +260,8 @@ static int begin_pass(struct cairn_attn_epoch *e, struct attn_lane *l, struct at
 }
 
 /*
- * With lanes: says that the keys of a layer are stored, and waits until those of another one are by the plan
- * before. Negative: no layer.
+ * With several lanes: publishes that the keys of layer `stored` are stored, then waits until the plan before
+ * this one has stored those of layer `next`. Negative: no layer.
  */
 static int take_turn(struct cairn_attn_epoch *e, const struct attn_lane *l, int32_t stored, int32_t next)
 {

@@ -10,13 +10,13 @@
  * into memory of the link, where the pass merges them: no copy is made. Each lane counts its layers, and its
  * signals have slots of their own, because lanes are streams.
  *
- * Puts and waits are the same for all passes of as many rows, so that a pass can be captured. They take the
+ * Puts and waits are the same for all passes with equally many rows, so a pass can be captured. They read the
  * number of the pass and its rows without padding from a block on the device, which number() fills in before
- * the pass. It is free when a pass begins, because finish() has waited for the one before.
+ * the pass. The block is not in use then, because finish() has waited for the previous pass.
  *
- * With lanes, one computes at a time, in the order in which their results come: from a result to the next Q,
- * a pass has a lock. If two shared the GPU, both would send their queries late, and together (attn_queue.c).
- * K and V come behind it: their small product and the puts do not fill the GPU.
+ * With lanes, one computes at a time, in the order in which results arrive: a pass holds a lock from a result
+ * to its next Q. If two shared the GPU, both would send their queries late, and together (attn_queue.c). K
+ * and V are sent after the lock is released, because their small product and the puts do not fill the GPU.
  *
  * Activations may change behind the put in the stream. The buffer of results is free for layer l + 1 when a
  * worker has Q(l + 1), which comes behind the merge of layer l.

@@ -111,7 +111,7 @@ static int move_page(struct cairn_attn_epoch *e, void *stream, int32_t layer, co
 	return cairn_relay_taken(&e->relay);
 }
 
-/* Moves the pages of one layer: those of the layers behind it may still be written by the plan before. */
+/* Moves the pages of one layer only, because the plan before may still write to those of later layers. */
 static int move_pages(struct cairn_attn_epoch *e, const struct attn_lane *l)
 {
 	const struct cairn_remote_pass *p = &l->p;
@@ -223,8 +223,8 @@ int attn_epoch_layer(struct attn_source *s, struct attn_lane *l, uint64_t number
 }
 
 /*
- * Makes the lane's next plan the one under way, if it has come: it may come after its first Q, as they come
- * by different ways. Call with the lock held.
+ * Makes the lane's next plan the current one, if it has arrived. Plans and queries travel on different
+ * channels, so the first Q may arrive before its plan. Call with the lock held.
  */
 static int take_plan(struct cairn_attn_epoch *e, struct attn_lane *l)
 {

@@ -20,8 +20,8 @@
  *
  *   disagg: lanes_cuda_paced_1, _2, _3
  *	One, two and three lanes of 128 requests each, as above, over NVLink and over a paced link of 400
- *	Gbit/s (CAIRN_NVLINK_PACE): there, a result, keys or queries show when a card would have brought them.
- *	Each row is what a number of lanes takes in turn over one and the other, medians of some runs:
+ *	Gbit/s (CAIRN_NVLINK_PACE), whose signals become visible only when a card would have delivered them.
+ *	The passes run over the two links in turn, and each row has medians of several runs:
  *	free_us and paced_us, the time in which each lane makes a pass. t_n_us is the mean of what the paced
  *	link takes for the queries and for the result of a layer of one lane, each alone on it. The hidden
  *	share is 1 - (paced - free) / (2 t_n layers), see serving/remote/NOTES.md. busy_pct: the

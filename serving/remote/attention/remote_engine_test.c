@@ -318,8 +318,8 @@ out:
 }
 
 /*
- * Workers on GPUs give the tokens of a run without workers, up to rounding, with one and two lanes, also
- * after workers were killed, for whose results the model's GPU then waits.
+ * Workers on GPUs give the tokens of a run without workers, up to rounding: with one and two lanes, and if
+ * workers are killed while the model's GPU waits for their results.
  */
 static void cuda(struct cairn_test *t)
 {

@@ -67,7 +67,7 @@ static int too_few(struct cairn_lead *l, enum cairn_member_role role, int32_t mi
 			   *refused ? ")" : "");
 }
 
-/* Asks the thread to start what is missing, less what has been started and has not joined yet. */
+/* Asks the thread to start the missing workers, except for those that are started and have not joined yet. */
 static void ask_for(struct cairn_lead *l, enum cairn_member_role role, int32_t missing)
 {
 	int32_t num, first = lead_children(l, role, &num);

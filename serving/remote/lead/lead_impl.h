@@ -61,7 +61,7 @@ struct cairn_lead {
 	struct lead_member *members;
 	int32_t num_members, num_guests;
 	struct { int fd; } guests[CAIRN_LEAD_MAX_GUESTS];	/* -1: free */
-	struct lead_child *children;	/* [attention + prefill], by role */
+	struct lead_child *children;	/* [attention + prefill + model], by role */
 	struct lead_start start[CAIRN_NUM_MEMBER_ROLES];
 	uint32_t epoch;			/* the last one begun */
 	char why[LEAD_TEXT];		/* the first loss of the attention and model workers' epoch */
@@ -72,7 +72,7 @@ struct cairn_lead {
 /* The following call with the lock held. */
 void lead_lose(struct cairn_lead *l, struct lead_member *m, const char *why);
 struct lead_member *lead_ranked(struct cairn_lead *l, int32_t rank);	/* NULL: lost, or none */
-/* Where the reason is kept why a rank was lost; 0: an attention or model worker. */
+/* Returns where the reason for the loss of this rank is kept; 0: of any attention or model worker. */
 char *lead_why_of(struct cairn_lead *l, int32_t rank);
 /* Returns -ECONNRESET with this reason. */
 int lead_why(struct cairn_lead *l, int32_t rank);

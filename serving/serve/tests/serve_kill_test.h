@@ -75,7 +75,7 @@ static inline long descriptors_of(int pid)
 	return n;
 }
 
-/* Waits until each client has an answer to the request that it has sent by now, or to an earlier one. */
+/* Waits until each client has got at least one more answer. */
 static inline bool all_answered(struct load *l, int ms)
 {
 	int before[LOAD_CLIENTS];

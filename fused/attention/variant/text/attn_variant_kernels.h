@@ -4,9 +4,9 @@
 #define CAIRN_ATTN_VARIANT_KERNELS_H
 
 /*
- * Kernels for whole row tiles and for slices of their keys, and the one that merges slices. in_place is for
- * slices of a text with key(), with few rows; keys rotates all keys before one of the other two; both are
- * NULL without key().
+ * `whole` attends to whole row tiles, `slice` to slices of their keys, and `merge` merges slices. With key(),
+ * `keys` rotates all keys before `whole` or `slice` runs, and `in_place` replaces `slice` if there are few
+ * rows, and rotates keys itself. Without key(), both are NULL.
  */
 struct attn_variant_kernels {
 	const void *whole, *slice, *in_place, *keys, *merge;
