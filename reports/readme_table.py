@@ -5,7 +5,8 @@
 python3 reports/readme_table.py           writes the table
 python3 reports/readme_table.py --check   writes nothing; exit status 1 if the table is not that of the recordings
 
-The table has a column for each recording, by default every reports/*.jsonl; reports/cards.py computes the figures.
+The table has a column for each recording, by default every reports/*.jsonl; sections/cards.py computes the
+figures.
 """
 
 import argparse
@@ -57,7 +58,7 @@ def counts(recording, recordings):
     parts = [f"{found.count(verdict)} {verdict}" for verdict in VERDICTS[:3]]
     if VERDICTS[3] in found:
         parts.append(f"{found.count(VERDICTS[3])} {VERDICTS[3]}")
-    return f"Of {len(found)} claims of the papers, on the {recording.card or 'unknown card'}: {', '.join(parts)}."
+    return f"The papers' {len(found)} claims on the {recording.card or 'unknown card'}: {', '.join(parts)}."
 
 
 def table(recordings):

@@ -120,7 +120,7 @@ class Events(unittest.TestCase):
                 post(server, "/v1/completions", {"prompt": prompt, "max_tokens": 2, "temperature": 0})
             secret = [3] * 64
             post(server, "/v1/completions", {"prompt": secret, "max_tokens": 2, "cache_salt": "tenant"})
-            # the last events come with the step after the request; a later request's come behind them
+            # the last events of a request come with the next step, those of a later request after them
             post(server, "/v1/completions", {"prompt": [5] * 33, "max_tokens": 2, "temperature": 0})
             index, numbers = Index(), []
             while not any(5 in event.get("token_ids", ()) for event in index.events):

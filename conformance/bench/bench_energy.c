@@ -3,9 +3,9 @@
  * bench_energy - repeats a row's calls until their power is known
  *
  * Launches are enqueued in batches of about 10 ms. While the device runs one batch the next one is already
- * enqueued, so that the device is never idle. The meter's thread watches the energy counter meanwhile. The
- * time of a launch is taken between two events, at the first batch that ends after the window's begin and at
- * the first that ends after it has become long enough.
+ * enqueued, so that the device is never idle. The meter's thread watches the energy counter meanwhile. Two
+ * events give the time of a launch: the end of the first batch that ends after the window has begun, and that
+ * of the first that ends once the window is long enough.
  */
 #include "conformance/bench/bench_energy.h"
 
@@ -18,9 +18,9 @@
 struct state {
 	const struct cairn_repeat *r;
 	int launches;				/* of a batch */
-	/* at the ends of: the batch that begins the time, the batch before the latest, the latest */
+	/* ends of: the batch before the timed ones, the batch before the latest, the latest */
 	void *events[3];
-	int num_batches, first;			/* enqueued; the batch that begins the time, -1: not yet */
+	int num_batches, first;		/* number enqueued; batches up to events[0], -1: not timed yet */
 };
 
 static int enqueue(struct state *s)

@@ -21,7 +21,7 @@ struct child {
 	void *stream[CAIRN_MAX_IMPLS];
 	char *no_device[CAIRN_MAX_IMPLS];	/* why every case of the table is skipped, or NULL */
 	int started[CAIRN_MAX_IMPLS];
-	int broken;				/* a table that has a device does not start */
+	int broken;				/* a table failed to start, not for want of a device */
 	uint64_t seed;
 	struct cairn_outcome outcome;
 	double begun;

@@ -201,7 +201,7 @@ static const struct {
 	{ O_SLOWEST,
 	  "  --list-slowest[=N]  print the N slowest cases at the end (20)\n" },
 	{ O_SKIP,
-	  "  --skip GLOB       leave out what it names; may be repeated\n" },
+	  "  --skip GLOB       leave out the cases that GLOB matches; may be repeated\n" },
 	{ O_MUTANTS,
 	  "  --mutants[=FILE]  every deliberately wrong implementation must be caught; FILE names the cases\n"
 	  "                    that catch them, to save time; takes only --seed, --skip, --jobs and -v\n" },

@@ -14,7 +14,7 @@
 struct doctor_finding *doctor_add(struct doctor_findings *all, const char *name, enum doctor_state state,
 				  const char *costs, const char *type, const char *fmt, ...)
 {
-	/* the last place is for what cannot be shown */
+	/* once the list is full, further findings overwrite its last entry, which is not shown */
 	struct doctor_finding *f = &all->list[all->num < DOCTOR_MOST - 1 ? all->num++ : DOCTOR_MOST - 1];
 	va_list args;
 

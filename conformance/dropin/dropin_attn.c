@@ -142,8 +142,9 @@ static int bsr_bytes(const struct dropin *d, const struct cairn_attn_bsr_args *p
 }
 
 /*
- * attn_bsr keeps partial results for each SM: 35 MB at head_dim 256, where many of FlashInfer's callers give
- * 32 MiB. Sets p->sms to 0, that is all SMs, or else to the most for which the workspace suffices.
+ * attn_bsr keeps partial results for each SM. On all SMs they take 35 MB at head_dim 256, but many callers of
+ * FlashInfer give 32 MiB. Sets p->sms to 0 (all SMs) if the workspace suffices for that, else to the largest
+ * number for which it does.
  */
 static int fit_sms(const struct dropin *d, const struct dropin_attn *a, struct cairn_attn_bsr_args *p,
 		   size_t *bytes)

@@ -55,7 +55,7 @@ static const struct dropin_host host = { stream, raise, array };
 static const struct dropin dropin = { &table, &dropin_arrays_cuda, &host };
 static int64_t calls[DROPIN_FUNCTIONS];		/* answered without an error */
 
-/* How many calls of a function the process has had answered; a counter of tools/dropin_grid.py. */
+/* Returns how many calls of a function were answered in this process; tools/dropin_grid.py reads it. */
 int64_t cairn_dropin_calls(int32_t function)
 {
 	return function >= 0 && function < DROPIN_FUNCTIONS ?

@@ -144,13 +144,12 @@ int cairn_attn_dense_fi_workspace(const struct cairn_attn_dense_args *args, size
 static int paged_supported(const struct cairn_attn_paged_args *a)
 {
 	if (a->kv_fp8)
-		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: kv_fp8: its module for e4m3 is "
-				   "another");
+		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: kv_fp8: needs another module");
 	CAIRN_TRY(supported("attn_paged", a->dtype, a->lse, a->window, a->softcap, a->causal, a->max_qo_len,
 			    a->kv.max_len));
 	if (a->max_qo_len < MIN_ROWS)
-		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: max_qo_len: %d: its module for fewer "
-				   "than %d rows is another", a->max_qo_len, MIN_ROWS);
+		return cairn_error(EOPNOTSUPP, "attn_paged: FlashInfer: max_qo_len: %d: fewer than %d rows "
+				   "need another module", a->max_qo_len, MIN_ROWS);
 	return cairn_fi_sms("attn_paged", a->sms);
 }
 

@@ -84,7 +84,7 @@ static int choose(const struct cairn_sample_args *a, const struct values *v, str
 		c->tempered |= v->temperature[i] != 1;
 	}
 	if (with_k && with_k < a->rows)
-		return cairn_error(EOPNOTSUPP, "sample: FlashInfer: top_k: on in some rows only");
+		return cairn_error(EOPNOTSUPP, "sample: FlashInfer: top_k: must be on in all rows or none");
 	c->top_k = with_k > 0;
 	return 0;
 }

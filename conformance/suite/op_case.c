@@ -448,8 +448,8 @@ static void reverse_numbers(const struct cairn_buf *b)
 }
 
 /*
- * Reverses the float inputs that are the same in both cases, such as frequencies. An operation that keeps
- * what it has read from an address then shows.
+ * Reverses the float inputs that are equal in both cases, such as frequencies. Otherwise an operation that
+ * caches what it has read from an address would go unnoticed.
  */
 static void make_differ(const struct cairn_op *other, const struct cairn_op *op)
 {

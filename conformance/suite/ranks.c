@@ -253,7 +253,7 @@ static int await(int32_t r, double until, struct cairn_outcome *o)
 static void add(struct cairn_outcome *o, int32_t r, const struct cairn_outcome *its)
 {
 	if (its->verdict == CAIRN_SKIP && o->verdict != CAIRN_FAIL) {
-		/* the reason is that of the rank that cannot take part; the others only follow it */
+		/* only the rank that cannot take part has a text; the others skip because it does */
 		o->verdict = CAIRN_SKIP;
 		o->exempt |= its->exempt;
 		if (!o->text[0])

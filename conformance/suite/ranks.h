@@ -60,7 +60,10 @@ void cairn_ranks_run(const struct cairn_ranks_work *w, int32_t rank, struct cair
 void cairn_ranks_place(struct cairn_op *op, const struct cairn_family *f);
 /* Calls f->exact_ranks with the arguments of all ranks. */
 int cairn_ranks_exact(const struct cairn_family *f, const struct cairn_op *op, struct cairn_exact *exact);
-/* In a rank: makes the verdict FAIL if another rank's is not PASS, so that all go on or none. */
+/*
+ * In a rank: if its verdict is PASS but another rank's is not, makes it SKIP if that one skips, else FAIL, so
+ * that either all ranks go on or none.
+ */
 void cairn_ranks_settle(const struct cairn_family *f, struct cairn_outcome *o);
 /* In a rank: compares outputs between ranks, and makes the calls back to back. */
 void cairn_ranks_further(const struct cairn_more *m);

@@ -130,7 +130,7 @@ static const struct cairn_op *inputs_of(const struct cairn_more *m, int i, int h
 static int make_calls(const struct cairn_more *m, struct cairn_side *sides)
 {
 	for (int i = 0; i < CALLS; i++) {
-		/* a rank that comes late twice finds messages of the next call, one that is early old ones */
+		/* in two calls a rank is late: it finds the others' next messages, they find its old ones */
 		if ((i == 1 && comm.rank == m->op->case_index % comm.ranks) ||
 		    (i == 4 && comm.rank == (m->op->case_index + 1) % comm.ranks))
 			usleep(1000);

@@ -40,7 +40,8 @@ static int gemm_fixed(const struct cairn_gemm_fixed_args *a, void *stream)
 
 	CAIRN_TRY(cairn_gemm_fixed_check(a));
 	if (a->epilogue != CAIRN_GEMM_FIXED_PLAIN || a->out_stride || a->a_stride)
-		return cairn_error(EOPNOTSUPP, "gemm_fixed: epilogue, out_stride, a_stride: not by cuBLASLt");
+		return cairn_error(EOPNOTSUPP,
+				   "gemm_fixed: epilogue, out_stride, a_stride: not supported by cuBLASLt");
 	return gemm(&g, stream);
 }
 

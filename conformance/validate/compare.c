@@ -52,7 +52,10 @@ int validate_more_is_better(const char *figure)
 	return n >= 4 && !strcmp(figure + n - 4, "gbps");
 }
 
-/* The devices of one model and configuration, of which `first` is the first one. */
+/*
+ * Collects the devices with the model and configuration of device `first`. Returns their number, or 0 if an
+ * earlier device is among them.
+ */
 static int peers_of(struct validate_result *devices, int num, int first, struct validate_result **peer)
 {
 	const json_t *config = json_object_get(devices[first].who, "config");

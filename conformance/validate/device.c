@@ -118,7 +118,7 @@ int validate_sync(struct validate_device *d)
 	return 0;
 }
 
-/* The kernel's log is read from here to the end of the run, if this user may. */
+/* Opens the kernel's log at its end, to read only records of this run. Returns -1 if this user may not. */
 static int open_log(void)
 {
 	const char *path = getenv("CAIRN_KMSG");

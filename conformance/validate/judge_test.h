@@ -106,7 +106,7 @@ static const char *weighs_evidence(void)
 	return NULL;
 }
 
-/* A round without a majority, or with a weak one, fails; then nobody is named, or all that differ. */
+/* A round without a majority fails and names no unit; a weak majority fails and names all that differ. */
 static const char *wants_a_majority(void)
 {
 	struct screen_of *s = sound_screen(4);

@@ -99,7 +99,7 @@ static int open_links(struct links *l)
 	CAIRN_TRY(impl->mem_alloc((void **)&l->device_sum, sums));
 	CAIRN_TRY(impl->event_create(&l->begun));
 	CAIRN_TRY(impl->event_create(&l->ended));
-	/* all devices go through the pairs in one order, so that none waits for one that waits for it */
+	/* all devices open the pairs in the same order, so that there is no deadlock */
 	for (int32_t a = 0; a < l->all.num; a++)
 		for (int32_t b = a + 1; b < l->all.num; b++)
 			if (a == l->all.me || b == l->all.me)
@@ -213,7 +213,7 @@ static int run_round(struct links *l, int64_t *number)
 
 			CAIRN_TRY(step(l, VALIDATE_LINK_BOTH, ++*number, other, other));
 		}
-	/* between two devices that is the same */
+	/* with two devices this mode would be the same as both ways */
 	for (int32_t shift = 1; shift < n && n > 2; shift++)
 		CAIRN_TRY(step(l, VALIDATE_LINK_TOGETHER, ++*number, (me + shift) % n,
 			       (me - shift + n) % n));
@@ -367,7 +367,7 @@ static int report(struct validate_device *d, json_t *row, int ret)
 
 	snprintf(why, sizeof(why), "%s", *cairn_impl_error(&d->impl) ? cairn_impl_error(&d->impl) :
 		 cairn_last_error());
-	/* the device that did not come, or has left, says why itself, or its parent does */
+	/* a peer left or did not come: its own row, or its parent if its process died, gives the reason */
 	if ((ret == -ECANCELED || ret == -ETIMEDOUT) && validate_verdict_of(row) != VALIDATE_FAIL)
 		validate_set(row, VALIDATE_NOT_RUN, "ended early: %s", cairn_last_error());
 	else if (ret && ret != -ECANCELED && ret != -ETIMEDOUT)

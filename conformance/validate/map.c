@@ -249,7 +249,7 @@ static int judge_pairs(const struct validate_device *d, struct pairs *p, int siz
 	snprintf(figure, sizeof(figure), "size%d_cycles", size);
 	validate_figure(d, row, figure, level, p->num ? REPEATS : 0);
 	num = validate_slow(table, REPEATS, p->num, p->group, slow, MAX_NAMED, &measured);
-	/* what makes a pair slow, where distance does not, is too little known for a fault */
+	/* too little is known of what makes a pair slower than distance explains, so this only warns */
 	for (int32_t i = 0; i < num && slow[i].worse >= PAIR_WORSE; i++) {
 		json_t *f = validate_finding(row, VALIDATE_WARN, NULL,
 					     "unit %d reads the shared memory of unit %d "

@@ -19,7 +19,7 @@
 enum { MAX_CHUNKS = 256, MAX_NAMED = 8, WORDS = CAIRN_STREAM_BLOCK / 8 };
 #define CHUNK_BYTES	((int64_t)1 << 30)
 #define HOST_BYTES	((int64_t)4 << 20)
-#define HOLD_SHARE	(5.0 / 15)	/* of the test's time, twice; 5 s in a turn */
+#define HOLD_SHARE	(5.0 / 15)	/* share of the test's time, for each of two waits; 5 s in a turn */
 #define ADD_SEED	0x5bd1e995ull
 
 struct memory {

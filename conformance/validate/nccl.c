@@ -95,7 +95,7 @@ static int open_nccl(struct nccl *n)
 
 	if (!status && n->g->me == 0)
 		status = failed(n, n->get_id(&id), "ncclGetUniqueId");
-	/* a device that has failed leaves, so that the others do not wait for it in NCCL */
+	/* returns on failure before the others meet, so that they do not wait in NCCL for this device */
 	CAIRN_TRY(status);
 	CAIRN_TRY(validate_meet(n->g, &id, all, sizeof(id), NULL));
 	n->host = malloc(bytes);

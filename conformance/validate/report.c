@@ -173,7 +173,10 @@ static int has_failed(const struct validate_result *d)
 	return 0;
 }
 
-/* The device that has computed the least counts, among those that passed. */
+/*
+ * Prints which error rates a pass excludes: for each kind of operation, by the device that has done the
+ * fewest. Devices with a failed test are left out.
+ */
 static void print_exclusions(const struct validate_result *devices, int num)
 {
 	const char *counts[MAX_COUNTED];
@@ -202,7 +205,7 @@ static void print_exclusions(const struct validate_result *devices, int num)
 		printf("A pass excludes, with 95%% confidence and for every unit, error rates above\n");
 	for (int32_t k = 0; k < n; k++) {
 		printf("  %.1e for one %s", validate_excludes(operations[k]), counts[k]);
-		/* one wrong byte is a fault, one wrong result is none */
+		/* one wrong byte is a fault; a unit takes two wrong results, so the rate found is higher */
 		if (strcmp(counts[k], "byte read back"))
 			printf(" (from %.1e on, 99 of 100 runs find the unit)",
 			       validate_finds(operations[k]));

@@ -300,7 +300,7 @@ static int run_slice(struct validate_device *d, struct validate_screen *s, const
 		ret = take_call(d, s, &o);
 		if (took < phases[t->phase].launch_s / 2 && s->steps < CAIRN_SCREEN_MAX_STEPS)
 			s->steps *= 2;
-		/* the first upset extends the test, by up to five times its length: it may recur */
+		/* the first upset extends the test by up to five times its length, but at most 300 s */
 		if (s->bits.num_events && !s->extended) {
 			s->extended = 1;
 			longest = end + fmin(seconds * 5, 300);

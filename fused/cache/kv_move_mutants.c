@@ -202,7 +202,7 @@ static int kv_move_lone_last_move(const struct cairn_kv_move_args *a, void *stre
 	return cairn_kv_move_ref(&b, stream);
 }
 
-/* Loses the last 16 bytes of pages that end 112 bytes behind whole 512. */
+/* Leaves out the last 16 bytes of pages whose size is 112 modulo 512 bytes. */
 static int kv_move_bytes_112(const struct cairn_kv_move_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_kv_move_ref(a, stream));

@@ -534,7 +534,7 @@ static int step_ids_kept(const struct cairn_decode_step_args *args, void *stream
 	return cairn_decode_step_ref(&a, stream);
 }
 
-/* With three KV heads, logits of a sixth request that opens a page are wrong. */
+/* With three KV heads, the first logit of the sixth request is 0 if its new key is the first in a page. */
 static int decode_step_sixth_opens_a_page(const struct cairn_decode_step_args *a, void *stream)
 {
 	struct cairn_decode_step_args b;

@@ -37,8 +37,8 @@ static int check_choice(const struct cairn_moe_args *a)
 		return cairn_error(EOPNOTSUPP, "moe: groups_per_token: %d is not 1 to num_groups with "
 				   "experts_per_token experts", c.groups_per_token);
 	if (c.score == CAIRN_MOE_SIGMOID && a->num_experts / c.groups < 2)
-		return cairn_error(EOPNOTSUPP, "moe: num_groups: %d groups of one expert, with score 1",
-				   c.groups);
+		return cairn_error(EOPNOTSUPP, "moe: num_groups: %d leaves one expert in a group; score 1 "
+				   "needs two", c.groups);
 	return 0;
 }
 
@@ -57,7 +57,8 @@ static int check_between(const struct cairn_moe_args *a)
 	if (!clamped && (b.alpha != 0 || b.limit != 0))
 		return cairn_error(EINVAL, "moe: alpha, limit: must be 0 without activation 1");
 	if (clamped && (a->shared_intermediate || a->fp8w))
-		return cairn_error(EOPNOTSUPP, "moe: activation: 1 with shared_intermediate or fp8w");
+		return cairn_error(EOPNOTSUPP, "moe: activation: 1 is not supported with shared_intermediate "
+				   "or fp8w");
 	return 0;
 }
 
@@ -70,7 +71,7 @@ static int check_w4(const struct cairn_moe_args *a)
 	if (w4 > CAIRN_MOE_W4_NV)
 		return cairn_error(EOPNOTSUPP, "moe: w4: %d is not 0 to 6", w4);
 	if (w4 && (a->shared_intermediate || a->fp8w))
-		return cairn_error(EOPNOTSUPP, "moe: w4: with shared_intermediate or fp8w");
+		return cairn_error(EOPNOTSUPP, "moe: w4: not supported with shared_intermediate or fp8w");
 	return 0;
 }
 
@@ -136,8 +137,8 @@ static int check_biases(const struct cairn_moe_args *a)
 	if (((uintptr_t)b.gate_up_bias | (uintptr_t)b.down_bias) & 15)
 		return cairn_error(EINVAL, "moe: gate_up_bias, down_bias: must be 16-byte aligned");
 	if ((b.gate_up_bias || b.down_bias) && (a->shared_intermediate || a->fp8w))
-		return cairn_error(EOPNOTSUPP, "moe: gate_up_bias, down_bias: with shared_intermediate or "
-				   "fp8w");
+		return cairn_error(EOPNOTSUPP, "moe: gate_up_bias, down_bias: not supported with "
+				   "shared_intermediate or fp8w");
 	return 0;
 }
 

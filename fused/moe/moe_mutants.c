@@ -542,7 +542,7 @@ static int moe_vectors_of_32(const struct cairn_moe_args *a, void *stream)
 	return cairn_moe_ref(&b, stream);
 }
 
-/* With 33 rows and two experts that all of them choose, the last element is 0. */
+/* With two experts and one row past whole tiles of 32, the last element is 0. */
 static int moe_corner_of_33_rows(const struct cairn_moe_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_moe_ref(a, stream));

@@ -270,7 +270,7 @@ ATTN_DEV void do_few(const struct product_w4 &p, const struct item &w, float *s_
 	float total[2][1][4] = {};
 
 	multiply<format, share, dtype, 8>(total, p, w, w.unit_pair, warp, WARPS);
-	__syncthreads();		/* the item before has been written */
+	__syncthreads();		/* the totals of the previous item have been read */
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		s_total[(warp * 8 + i) * 32 + lane] = total[i / 4][0][i % 4];

@@ -27,13 +27,13 @@ const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL] = {
 			   TOOLKIT "libnvrtc.so.12",
 			   "/usr/local/cuda/targets/x86_64-linux/lib/libnvrtc.so" },
 		.needs = "nvrtcGetCUBIN",
-		.lack = "cairn attn-variant and the operation attn_variant refuse texts of yours on a GPU",
+		.lack = "cairn attn-variant and attn_variant cannot compile a variant's C text for a GPU",
 		.install = "apt-get install cuda-nvrtc-13-0 (from NVIDIA's repository)",
 	},
 	[CAIRN_OPTIONAL_CUDNN] = {
 		.title = "cuDNN", .variable = "CAIRN_CUDNN", .files = { "libcudnn.so.9" },
 		.needs = "cudnnBackendExecute",
-		.lack = "cairn bench shows no attention of cuDNN beside ours",
+		.lack = "cairn bench cannot compare our attention with that of cuDNN",
 		.install = "pip install --user nvidia-cudnn-cu13, or tools/peers.sh cudnn in the source tree",
 	},
 	[CAIRN_OPTIONAL_NCCL] = {
@@ -55,7 +55,7 @@ const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL] = {
 	[CAIRN_OPTIONAL_SODIUM] = {
 		.title = "libsodium", .files = { "libsodium.so.23", "libsodium.so.26", "libsodium.so" },
 		.needs = "crypto_secretstream_xchacha20poly1305_init_push",
-		.lack = "no remote workers: their control channel is encrypted by it",
+		.lack = "remote workers cannot be used, because libsodium encrypts their control channel",
 		.install = "apt-get install libsodium23",
 	},
 	[CAIRN_OPTIONAL_ZMQ] = {

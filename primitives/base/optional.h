@@ -24,9 +24,9 @@ struct cairn_optional_library {
 	const char *title;
 	const char *variable;		/* environment variable that names the file instead; NULL: none */
 	const char *files[6];		/* tried in this order, up to a NULL */
-	const char *needs;		/* a function that older versions lack, or that all have */
-	const char *lack;		/* what cannot be done without it */
-	const char *install;		/* what to type, or whom to ask */
+	const char *needs;		/* a function that it must have; older versions may lack it */
+	const char *lack;		/* what cannot be done without the library */
+	const char *install;		/* the command that installs it, or where it comes from */
 };
 
 extern const struct cairn_optional_library cairn_optional[CAIRN_NUM_OPTIONAL];

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * row_factor - lets all elements of a row share a rounding error, for mutants that stay within every bound
+ * row_factor - gives all elements of a row the same rounding error, for mutants that stay within every bound
  *
- * The error is that of a normaliser which is rounded to dtype. Its bits come from the row's lse, so that it
- * differs from row to row.
+ * The error is that of rounding a normaliser (a sum of exponentials) to dtype. The normaliser is derived from
+ * the row's lse, so the error differs from row to row.
  */
 #ifndef CAIRN_ROW_FACTOR_H
 #define CAIRN_ROW_FACTOR_H
@@ -14,8 +14,8 @@
 #include "primitives/base/dtype.h"
 
 /*
- * Multiplies each row of `dim` elements, which has its lse, by the relative error of its rounded
- * normaliser.
+ * Multiplies each row of `dim` elements by its normaliser and divides it by the rounded normaliser. lse: one
+ * for each row.
  */
 static inline void row_factor(void *x, int dtype, int64_t rows, int64_t dim, const float *lse)
 {

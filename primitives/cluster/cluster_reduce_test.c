@@ -563,7 +563,7 @@ static int judge(const struct cairn_op *op, const void *got, char *why, size_t w
 		if (!memcmp(out + (size_t)first * bytes, out + (size_t)k * bytes, bytes) &&
 		    (!ml || !memcmp(out_ml + (size_t)first * ml, out_ml + (size_t)k * ml, ml)))
 			continue;
-		snprintf(why, why_len, "rank %d and rank 0 of cluster %d, call %d, have other bits",
+		snprintf(why, why_len, "rank %d and rank 0 of cluster %d have different bits in call %d",
 			 (int)(k % a->cluster_size), (int)(k / a->cluster_size / a->num_calls),
 			 (int)(k / a->cluster_size % a->num_calls));
 		return 1;

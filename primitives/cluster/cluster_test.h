@@ -53,7 +53,7 @@ static inline int is_bad_cycles(const void *arg, int64_t i, char *why, size_t wh
 
 	if (why)
 		snprintf(why, why_len, "got %lld cycles, want %s", (long long)c->got[i],
-			 c->measured ? "1 to 2^31, as other ranks have some" : "0");
+			 c->measured ? "1 to 2^31, because some rank has counted cycles" : "0");
 	return c->measured ? c->got[i] < 1 || c->got[i] > 1LL << 31 : c->got[i] != 0;
 }
 

@@ -13,8 +13,8 @@
  *
  * Rows that exceed a mailbox take several launches. Long calls are those of all_reduce_norm_long.cu.
  *
- * All clusters of a launch must be resident, or they might fill the device while those that the peer waits
- * for cannot start; the grid is limited to what the device holds.
+ * All clusters of a launch must be resident: otherwise clusters that wait for a peer could fill the device,
+ * and those for which the peer waits could not start. The grid is limited to what the device holds.
  *
  * shared memory   s_parts   400 bytes: sums of squares of the cluster's warps, and their mbarriers
  * barriers        one __syncthreads and one cluster barrier a launch, and an mbarrier for each row. No buffer

@@ -35,7 +35,7 @@
 #define COMM_BOX	(16 << 20)	/* bytes of a box */
 #define COMM_STAGE	(16 << 20)	/* bytes of a stage */
 
-/* What a wait that has failed leaves, in host memory that the kernel writes. code is written last. */
+/* Describes the first wait that failed. The kernel writes it to host memory, with code last. */
 struct comm_record {
 	uint32_t rank, number, op, code;	/* code: 0, or an errno */
 };

@@ -41,7 +41,7 @@ static void *open_rank(void *arg)
 				     .ranks = o->g->ranks };
 
 	if (cudaSetDevice(o->g->gpu[o->rank]) != cudaSuccess)
-		cudaGetLastError();	/* the table finds out too */
+		cudaGetLastError();	/* clears the error; comm_open() reports its own */
 	o->ret = cairn_impl_cuda.comm_open(&a, &o->g->comm[o->rank]);
 	snprintf(o->text, sizeof(o->text), "%s", cairn_last_error());
 	return NULL;

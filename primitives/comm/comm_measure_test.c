@@ -3,10 +3,10 @@
  * comm_measure_test.c - rows of `cairn bench primitives.comm`: collectives between the GPUs of a host
  *
  * All ranks are in this process, each on its GPU. A row is the time of one call in a graph of GRAPH_CALLS
- * calls that follow each other; that of all_reduce_norm updates the residual in place as in a model. bytes:
- * of a rank's rows; of what all_to_all distributes, a share to each rank; of what send_recv sends in a ring.
- * impl nccl: comm_nccl_test.c. With one GPU two ranks share it and the names begin with one_gpu_; this tests
- * the code and says nothing about a link.
+ * calls that follow each other; all_reduce_norm updates the residual in place as in a model. bytes, of one
+ * rank: its rows (all_reduce_norm), the blocks that it sends to all ranks together (all_to_all), its message
+ * to the next rank of a ring (send_recv). impl nccl: comm_nccl_test.c. With one GPU two ranks share it and
+ * the names begin with one_gpu_; this tests the code and says nothing about a link.
  *
  * Each measure has a process of its own, so that a measure that hangs does not cost the rows of the others.
  */
@@ -86,8 +86,8 @@ static int fetch(struct comm_group *g, int r, size_t bytes)
 }
 
 /*
- * Judges the first rows of out. slack: what NCCL may add, which rounds each of the ranks - 1 sums to bf16.
- * These are below 2 * ranks.
+ * Judges the first rows of out. slack: added to the bound for NCCL, which rounds each of ranks - 1 partial
+ * sums to bf16. Partial sums are below 2 * ranks.
  */
 static int judge_sums(struct cairn_test *t, struct comm_group *g, size_t bytes, double slack)
 {
@@ -173,8 +173,8 @@ static int capture(struct comm_group *g, enum comm_op op, int r, size_t bytes, c
 }
 
 /*
- * Before the first call, because capturing also loads the kernels: loading one may wait for the other GPUs,
- * where ranks wait for this one.
+ * Captures the calls of all ranks before any of them runs. Capturing also loads the kernels, and loading one
+ * may wait for the other GPUs, where ranks would wait for this one.
  */
 static int capture_all(struct comm_group *g, enum comm_op op, size_t bytes, comm_call call,
 		       cudaGraphExec_t *exec)

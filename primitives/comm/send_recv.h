@@ -11,7 +11,7 @@
  *   comm                 the ranks; all make the same calls in the same order (comm.h)
  *
  * `to` of a rank and `from` of its receiver belong together: from of rank `to` is this rank. Either may be
- * -1: this rank sends, or receives, nothing. Both may be the rank itself. Ranks that do neither call too.
+ * -1: this rank sends, or receives, nothing. Both may be the rank itself. Ranks that do neither must call.
  *
  * bytes is equal on all ranks.
  *

@@ -455,7 +455,7 @@ static void setup(struct cairn_op *op)
 						m > CAIRN_GEMM_FP8W_EXACT_M ? v.dtype : v.out_dtype);
 	if (op->kind == CAIRN_KIND_POISON)
 		poison(op, a, v.dtype, m, k);
-	/* the last row of a tile, whose end a later tile may find in its place */
+	/* the last row is all NaN: a later tile must not use what it left in shared memory */
 	if (op->kind == CAIRN_KIND_POISON && op->case_index % 2 && m > 1)
 		cairn_fill_nan(a, v.dtype, (m - 1) * k, k);
 	if (!v.bias)

@@ -374,7 +374,7 @@ static void setup(struct cairn_op *op)
 		return;
 	poison(op, &r, a, m, k);
 	poison(op, &r, b, n, k);
-	/* the last row of a tile, whose end a later tile may find in its place */
+	/* the last row is all NaN: a later tile must not use what it left in shared memory */
 	if (op->case_index % 2 && n > 1)
 		cairn_fill_nan(b, r.dtype, (n - 1) * k, k);
 	if (op->case_index % 4 == 2 && m > 1)

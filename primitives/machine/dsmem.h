@@ -13,7 +13,8 @@
  *   LATENCY       One thread per CTA follows `rounds` links of the chain in every rank's shared memory in
  *                 turn, its own included. sum: over the owners, the index of the last link.
  *   LATENCY_SMEM  The same in own shared memory by plain ld.shared. sum: index of the last link.
- *   LATENCY_L2    The same in src, all of which is read before. sum: index of the last link.
+ *   LATENCY_L2    The same in src, which a kernel has just read in full, to bring it into the L2. sum: index
+ *                 of the last link.
  *   LATENCY_HBM   The same in the first sixteenth of src, after the second half of src was read to evict the
  *                 first half (src should be four times the L2). sum: index of the last link.
  *   LOAD          Loads of 16 bytes; rounds must be a multiple of num_peers. The warps of a CTA may start at

@@ -68,9 +68,9 @@ static const struct { int test, size; } long_rows[] = {
 #define NUM_LONG	((int)ARRAY_SIZE(long_rows))
 
 /*
- * The cases ends_* combine each test that depends on it with every cluster size. Those that send slots have
- * each size of a slot, just before and behind the end of 128 bytes, as well. A slot has a multiple of 16
- * bytes, and all slots together have whole links.
+ * The cases ends_* combine cluster sizes with each test that depends on them and, for tests that send slots,
+ * with sizes of slots: 1, 7, 9, 15 or 31 units. A unit is 16 bytes, or as many times that as it takes for all
+ * slots together to have whole links.
  */
 #define FIRST_ENDS	(NUM_SMALL + NUM_BENCHES + NUM_LONG)
 #define NUM_ENDS	48

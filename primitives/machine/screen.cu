@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * screen - the same work on every SM: one CTA on each, forced by its shared memory
+ * screen - runs the same work on every SM, with one CTA on each: its shared memory leaves no room for another
  *
  * A CTA has 16 warps. Warp w runs on sub-partition w mod 4, the part, and belongs to group w / 4, a
  * warpgroup. Step s of a round runs on group s mod 4, so that four steps are in flight: while one group adds

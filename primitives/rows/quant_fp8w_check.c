@@ -14,9 +14,9 @@ int cairn_quant_fp8w_check(const struct cairn_quant_fp8w_args *a)
 	if (a->scale_kind < CAIRN_FP8_SCALE_ROWS || a->scale_kind > CAIRN_FP8_SCALE_PIECES)
 		return cairn_error(EINVAL, "quant_fp8w: scale_kind: %d is not 0, 1 or 2", a->scale_kind);
 	if (!cairn_dtype_is_float(a->dtype) || a->k % 16)
-		return cairn_error(EOPNOTSUPP, "quant_fp8w: dtype %d, k %d (must be a multiple of 16)",
-				   a->dtype,
-				   a->k);
+		return cairn_error(EOPNOTSUPP,
+				   "quant_fp8w: dtype %d is not supported, or k %d is not a multiple of 16",
+				   a->dtype, a->k);
 	if (a->n == 0)
 		return 0;
 	if (!a->b || !a->scale || !a->w)
@@ -31,7 +31,8 @@ int cairn_quant_fp8w_check_out(const struct cairn_quant_fp8w_args *a, int32_t mo
 	if (a->scale_kind != CAIRN_FP8_SCALE_ROWS && a->scale_kind != CAIRN_FP8_SCALE_PIECES)
 		return cairn_error(EINVAL, "%s: q_kind: %d is not 0 or 2", op, a->scale_kind);
 	if (a->dtype != CAIRN_F16 && a->dtype != CAIRN_BF16)
-		return cairn_error(EOPNOTSUPP, "%s: q: not with dtype %s", op, cairn_dtype_name(a->dtype));
+		return cairn_error(EOPNOTSUPP, "%s: q: dtype %s is not supported", op,
+				   cairn_dtype_name(a->dtype));
 	if (a->k % 16 || a->k > most)
 		return cairn_error(EOPNOTSUPP, "%s: q: dim %d is not a multiple of 16 up to %d", op, a->k,
 				   most);

@@ -25,8 +25,8 @@ int cairn_rope_check(const struct cairn_rope_args *a)
 {
 	CAIRN_TRY(cairn_check_args(a, sizeof(*a), "rope"));
 	if (a->nnz < 0 || a->head_dim < 1 || a->rotary_dim < 1 || a->rotary_dim > a->head_dim)
-		return cairn_error(EINVAL, "rope: nnz %d, head_dim %d, rotary_dim %d: no such shape", a->nnz,
-				   a->head_dim, a->rotary_dim);
+		return cairn_error(EINVAL, "rope: nnz %d, head_dim %d, rotary_dim %d: must be >= 0, >= 1, "
+				   "1 to head_dim", a->nnz, a->head_dim, a->rotary_dim);
 	if (!cairn_dtype_is_float(a->dtype))
 		return cairn_error(EOPNOTSUPP, "rope: dtype: %d is not supported", a->dtype);
 	if (a->head_dim % 16 || a->rotary_dim % 16 || a->head_dim > MAX_DIM)

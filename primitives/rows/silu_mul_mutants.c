@@ -97,8 +97,8 @@ static double bent_product(const struct cairn_silu_mul_args *a, double g, double
 }
 
 /*
- * Returns whether the call asks for e4m3. The mutants that change out are right then, so that they must be
- * caught without it; mutants of e4m3 come last.
+ * Returns whether the call asks for e4m3. Mutants that spoil out do nothing in such a call, so a case without
+ * e4m3 must catch them. The mutants of e4m3 come last in the list.
  */
 static int asks_for_q(const struct cairn_silu_mul_args *a)
 {

@@ -289,9 +289,9 @@ struct cairn_transport_table {
 const struct cairn_transport_table *cairn_transport_find(const char *name);
 const struct cairn_transport_table *cairn_transport_get(int i);
 int cairn_transport_gpus(void);		/* CUDA devices that this process sees */
-/* Returns whether they are at least two, and each can access the memory of all others. */
+/* Returns whether there are at least two devices, and each can access the memory of all others. */
 int cairn_transport_gpus_meet(void);
-/* The calling thread's current CUDA device, and how to make it that of another thread. -1: none; nothing. */
+/* Return and set the calling thread's current CUDA device. -1: there is none; use_gpu(-1) does nothing. */
 int cairn_transport_gpu(void);
 void cairn_transport_use_gpu(int gpu);
 

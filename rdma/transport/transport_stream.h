@@ -51,8 +51,10 @@ extern "C" {
 
 /* Sets partial[i] to the sum of CTA i, of TRANSPORT_SUM_CTAS. Waits. bytes: a multiple of 8 */
 int transport_stream_sum(int gpu, const void *addr, uint64_t bytes, uint64_t key, uint64_t *partial);
-/* Loads the kernels on the current device: one that is loaded at its first launch may wait for running ones,
- * which may be waits. */
+/*
+ * Loads the kernels on the current device. Loading one at its first launch may wait until running kernels
+ * end, and those may be waits.
+ */
 int transport_stream_load(void);
 int transport_stream_captured(void *stream);	/* whether calls are captured in a graph */
 int transport_stream_launch_put(const struct transport_stream_args *a, void *stream);

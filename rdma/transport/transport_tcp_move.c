@@ -156,7 +156,7 @@ static void complete(struct tcp_conn *k)
 	k->ack_due |= k->put.flags & TCP_ASK;
 }
 
-/* Returns nonzero if the frame is none that a peer of this version sends here. */
+/* Begins the put of a received frame. Returns nonzero if no peer of this version would send that frame. */
 static int begin(struct tcp_conn *k)
 {
 	const struct tcp_frame *p = &k->put;

@@ -145,7 +145,7 @@ void tcp_end(struct tcp *n, struct tcp_channel *c, int err, const char *text)
 
 static int receive(struct tcp *n, struct tcp_conn *k);
 
-/* What the peer sent on the other connection before it went still counts. */
+/* Ends the channel of a lost connection, after receiving what the peer had sent on the other connection. */
 static void lost(struct tcp *n, struct tcp_conn *k, int err)
 {
 	struct tcp_channel *c = k->c;
@@ -187,7 +187,7 @@ static int same(const uint8_t *a, const uint8_t *b)
 	return !differ;
 }
 
-/* A connection that presents the token of a channel without one becomes that channel's. */
+/* Makes a connection the incoming one of the channel whose token it presents, if that has none yet. */
 static int on_stranger(struct tcp *n, struct tcp_conn *k)
 {
 	struct tcp_greeting g;

@@ -181,15 +181,15 @@ static void pace_link(struct cairn_test *t)
 		value += 1 + cairn_rand(t) % 3;		/* wraps */
 		all[i] = dues[i % TRANSPORT_DUES] = (struct cairn_signal){ value, link + p.latency_ns };
 		while (first < i && all[first].word <= now)
-			first++;		/* the first that is not due */
+			first++;		/* ends at the first signal that is not due yet */
 		if (i - first >= TRANSPORT_DUES)
-			continue;		/* more on their way than a slot remembers */
+			continue;		/* more signals in flight than a slot has due times */
 		for (int k = first; k <= i; k++)
 			EXPECT(t, transport_pace_due(dues, all[k].value) == all[k].word);
 		if (!i)
 			shown = value - 1;
 		if (i - first == TRANSPORT_DUES - 1)
-			continue;		/* it has forgotten the last one that was due */
+			continue;		/* the due time of the last visible signal is overwritten */
 		shown = transport_pace_shown(dues, value, shown, now);
 		EXPECT(t, shown == (first ? all[first - 1].value : all[0].value - 1));
 		EXPECT(t, transport_pace_shown(dues, value + 1, shown, now) == value + 1);

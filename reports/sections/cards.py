@@ -273,7 +273,8 @@ OVER_TWO = (
 
 
 def over(rows, op, case, field, way):
-    """Milliseconds on so many GPUs; of rows that differ by chunks, the fastest. None: there is no row."""
+    """The time of a case over several GPUs in ms. If rows differ only in the size of chunks, that of the
+    fastest row; None if there is no row."""
     scale = 1e-6 if field.endswith("_ns") else 1
     exact = rows.by_key.get((op, case + way, "cuda"))
     found = [exact] if exact else rows.find(op, impl="cuda", where=lambda r: r.case.startswith(f"{case}{way}_chunk"))

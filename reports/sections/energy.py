@@ -39,7 +39,8 @@ def pj_per_flop(record):
 
 
 def mj_per_token(record):
-    """Of rows of the engine; of a step of `cairn bench`, which gives each request a token.  None: no such row."""
+    """The energy of a token: from rows of the engine, or from whole steps of `cairn bench`, which give each
+    request a token. None for other rows."""
     if record.number("mj_per_token"):
         return record.number("mj_per_token")
     if record.op == "decode_step" and record.n.get("b") and "layer" not in record.case:

@@ -158,8 +158,8 @@ static void write_simulated(struct cairn_test *t, const struct cairn_sim_costs *
 static void measure(struct cairn_test *t, int32_t ranks)
 {
 	/*
-	 * The rates are those of H200s: a long message through a stage, kv_move and attn_merge. The rate of
-	 * an exchange is that of words between two H100s. A unit of attn_bsr has 128 rows of 4 query heads.
+	 * The rates are those of H200s: a long message through a stage, kv_move and attn_merge. An exchange
+	 * has the rate of LL words between two H100s. A unit of attn_bsr has 128 rows of 4 query heads.
 	 */
 	struct cairn_sim_costs c = { .layers = 16, .alpha_ns = 12000, .gb_per_s = 197,
 				     .exchange_gb_per_s = 133, .copy_gb_per_s = 3600, .merge_gb_per_s = 2100,

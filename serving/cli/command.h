@@ -211,8 +211,9 @@ void cairn_set_attention(struct cairn_engine_options *e, const struct cairn_atte
 /* Checks that the options go together. p NULL: the command has no such options. */
 int cairn_check_attention(const struct cairn_attention_options *o, const struct cairn_prefill_options *p);
 /*
- * Before CUDA starts in a process whose kernels wait for attention workers, or in such a worker: gives each
- * stream a hardware queue, because two that shared one would wait for each other. Processes inherit it.
+ * Gives each stream a hardware queue of its own, because two kernels that wait in one queue would wait for
+ * each other. Call before CUDA starts, in attention workers and in processes whose kernels wait for these.
+ * Sets an environment variable, which child processes inherit.
  */
 void cairn_attention_environment(void);
 /* Returns the transport of the prefill workers that a lead starts; NULL: their own choice. p: NULL if none */

@@ -12,7 +12,7 @@ static const char usage[] =
 	"usage: cairn graph --model DIR | --shape NAME\n"
 	"\n"
 	"Prints the forward pass of a model as a graph: a line for each value, then one for each operation,\n"
-	"as result = kind(values; weights). A result after which @ stands is stored in place of that value.\n"
+	"as result = kind(values; weights). RESULT@VALUE means that the result overwrites VALUE.\n"
 	"  --model DIR   a checkpoint; only its config.json is read\n"
 	"  --shape NAME  a published shape, as llama3-8b\n";
 

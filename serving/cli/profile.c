@@ -34,8 +34,8 @@ static const char usage[] =
 	"  --pair-rows LIST     rows of products in pairs (512,1024; short: 512)\n"
 	"  --pair-batches LIST  decoding requests in pairs (192,384; short: 192)\n"
 	"  --how NAME       measure only pairs that run so: streams, priority or green (all)\n"
-	"  --alone-seconds X    of a measurement alone (0.3; short: 0.25)\n"
-	"  --pair-seconds X     of a pair; less than 0.4 has no energy (0.7; short: 0.6)\n"
+	"  --alone-seconds X    duration of a measurement of one operation (0.3; short: 0.25)\n"
+	"  --pair-seconds X     duration of that of a pair; below 0.4 without energy (0.7; short: 0.6)\n"
 	"  --seconds N      begin no measurement later (240; short: 60)\n";
 
 enum { NUM_LISTS = 6 };

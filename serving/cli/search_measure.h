@@ -7,7 +7,7 @@
 
 struct cairn_measure_options {
 	const char *plan, *impl, *model, *shape, *json;
-	int64_t device, turns, tp;	/* tp: ranks, of which the plans are for one */
+	int64_t device, turns, tp;	/* tp: number of ranks; a plan is for the share of one rank */
 	float seconds;			/* of a turn */
 };
 

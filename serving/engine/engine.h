@@ -139,7 +139,7 @@ struct cairn_engine_options {
 	 */
 	struct cairn_lead *prefill;
 	int32_t prefill_min;		/* 0: max_rows */
-	int32_t pulled_pages;		/* most pages of them all; 0: enough for two of max_context */
+	int32_t pulled_pages;		/* most pages of all pulls; 0: two prompts of max_context */
 	int32_t chunk_rows;		/* most rows of a chunk of a pipeline (pipeline.h); 0: 1024 */
 	/*
 	 * How ranks divide a pass (worker.h). In a ring or with `context`, they divide the rows of any pass

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * engine_keys_test - the engine's bound of all keys of a pass holds, and is given where it helps attn_paged
+ * engine_keys_test - the engine's bound on all keys of a pass (nnz_kv) is never exceeded, and is given where
+ * it helps attn_paged
  */
 #include "conformance/harness.h"
 #include "serving/engine/engine_test.h"
@@ -75,7 +76,7 @@ static void bounds(struct cairn_test *t)
 		EXPECT(t, calls.quarter + calls.sixteenth == calls.bounded);
 		run(t, m, 8, 8, 0);
 		EXPECT(t, calls.bounded == 0);
-		run(t, m, 8, 1, 1);	/* a bound would divide a request by the others */
+		run(t, m, 8, 1, 1);	/* with a bound, other requests would decide how keys are divided */
 		EXPECT(t, calls.bounded == 0);
 		cairn_model_free(m);
 	}

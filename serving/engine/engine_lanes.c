@@ -28,7 +28,8 @@ int engine_lanes_check(struct cairn_engine_options *o)
 	if (o->lanes < CAIRN_LANES_AUTO || o->lanes > CAIRN_MAX_LANES)
 		return cairn_error(EINVAL, "engine: lanes: is %d, must be 1..%d", o->lanes, CAIRN_MAX_LANES);
 	if (models > 1 && o->slices)
-		return cairn_error(EOPNOTSUPP, "engine: slices: other model_workers have those of the model");
+		return cairn_error(EOPNOTSUPP, "engine: slices: not with several model_workers, which make "
+				   "their own slices of the model");
 	if (models > 1 && (o->lanes == CAIRN_LANES_AUTO || o->lanes < models))
 		return cairn_error(EINVAL, "engine: lanes: %d model_workers need at least %d", models,
 				   models);

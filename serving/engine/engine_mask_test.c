@@ -2,10 +2,10 @@
 /*
  * engine_mask_test - requests with constraints among others
  *
- * The masks come from a rule that depends on the constraint, the answer and every token before: a mask of
- * another draw, answer or constraint is a different one. Greedy answers are compared with the naive
- * computation, whose logits lose what the rule excludes; sampled ones with a run without speculation, and
- * token by token with the rule.
+ * The masks come from a rule that depends on the constraint, the answer and every token before, so a mask
+ * made for another draw, answer or constraint differs. Greedy answers are compared with the naive
+ * computation, from whose logits the tokens that the rule excludes are removed; sampled ones with a run
+ * without speculation, and token by token with the rule.
  */
 #include <math.h>
 #include <stdlib.h>
@@ -19,7 +19,7 @@ enum fault { NONE, NEIGHBOUR, CONSTRAINT, EARLIER, LATER, OPEN, REVERSED, NUM_FA
 static const char *const fault_names[] = { "none", "neighbour's", "other constraint's", "earlier draw's",
 					   "later draw's", "open", "reversed bits" };
 
-/* What has been taken of one answer. */
+/* The tokens of one answer that its constraint has been told. */
 struct taken {
 	int32_t tokens[LEN + 64];
 	int num;
@@ -35,7 +35,7 @@ struct source {
 	int num_masks;
 	enum fault fault;
 	uint64_t lose;			/* this constraint fails at draw 3 */
-	int wrong;			/* items that disagree with what was taken */
+	int wrong;			/* items whose draw number is not the number of tokens told */
 	int steps, drafts;
 };
 
@@ -45,7 +45,10 @@ static uint64_t mix(uint64_t h, uint64_t x)
 	return h ^ h >> 29;
 }
 
-/* The rule: about one token in six is allowed, always one at least; the end, sometimes, from token 4 on. */
+/*
+ * The rule: about one token in six is allowed, and always at least one. An end token is allowed only after
+ * four tokens, and then in one case of five.
+ */
 static int allows(const struct cairn_model_config *c, uint64_t constraint, int32_t seq, const int32_t *tokens,
 		  int num, int32_t token)
 {
@@ -436,7 +439,7 @@ static void wrong_tables(struct cairn_test *t)
 	free(s);
 }
 
-/* Masks that are wrong in themselves are noticed by the judge of this test. */
+/* count_wrong() of this test detects each kind of wrong mask. */
 static void noticed(struct cairn_test *t)
 {
 	struct answer (*answers)[ANSWERS] = calloc(NUM, sizeof(*answers));

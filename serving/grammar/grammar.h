@@ -91,7 +91,10 @@ void cairn_grammar_poll(struct cairn_grammar *g);
 /* Becomes readable when cairn_grammar_poll() has something to do; -1 while there is no process. */
 int cairn_grammar_fd(const struct cairn_grammar *g);
 
-/* *id: for num_seqs answers that are drawn independently. -EINVAL: too long, a NUL; -ENOMEM. */
+/*
+ * Opens a constraint for num_seqs answers that are drawn independently, and sets *id. -EINVAL: the text is
+ * too long or has a NUL; -ENOMEM.
+ */
 int cairn_grammar_open(struct cairn_grammar *g, const struct cairn_constraint *constraint, int32_t num_seqs,
 		       uint64_t *id);
 /* Returns 0 if every constraint is refused because the library or the model cannot be used. */

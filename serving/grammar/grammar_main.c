@@ -200,7 +200,7 @@ static void *run(void *arg)
 	_exit(ret == -EPIPE ? EXIT_SUCCESS : EXIT_FAILURE);
 }
 
-/* Reads the arguments that spawn() in grammar.c gives: the model's folder, four numbers, the end tokens. */
+/* Reads the arguments that spawn() in grammar_link.c gives: the model's folder, four numbers, end tokens. */
 static int read_arguments(int argc, char **argv, struct cairn_grammar_options *o, int32_t *eos)
 {
 	long long numbers[4];

@@ -15,16 +15,16 @@
 struct cairn_mask_item {
 	uint64_t constraint;		/* as cairn_grammar_open() numbered it */
 	int32_t seq;			/* the answer, 0 .. num_seqs - 1 */
-	int64_t draw;			/* number of the draw after `tokens`: of all tokens taken so far */
+	int64_t draw;			/* number of the draw after `tokens`: all tokens taken so far */
 	/* what was drawn since the last step, without the token that ends the answer */
 	const int32_t *tokens;		/* [num_tokens] */
 	int32_t num_tokens;
-	/* of the draws `draw`, draw + 1, ...; they are not taken */
+	/* proposed for the draws `draw`, draw + 1, ...; the constraint does not advance by them */
 	const int32_t *drafts;		/* [num_drafts] */
 	int32_t num_drafts;
-	int wants_masks;		/* 1 + num_drafts of them: one for each row */
+	int wants_masks;		/* wants 1 + num_drafts masks, one for each row */
 
-	/* the answer: */
+	/* filled in by step(): */
 	int32_t num_valid;		/* drafts that may be drawn; -1: the constraint has failed */
 	/*
 	 * The mask of draw number draw + i is mask(ctx, first_mask + i, constraint, seq, draw + i). Those

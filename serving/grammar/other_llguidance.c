@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* other_llguidance - a library of another version, for grammar_test.c */
+/* other_llguidance - a library of another version, for grammar_fault_test.c and serve_structured_test.c */
 const char *llg_get_version(void);
 
 const char *llg_get_version(void)

@@ -23,7 +23,7 @@ enum cairn_kv_fault {
 	FAULT_LRU_NOT_TOUCHED,		/* a match does not update the time of last use */
 	FAULT_SALT_IGNORED,
 	FAULT_EVENTS_SPLIT,		/* the upper part of a split edge has no hash */
-	FAULT_EVENTS_SALTED,		/* prefixes with a salt are told */
+	FAULT_EVENTS_SALTED,		/* the listener is told of prefixes with a salt */
 	FAULT_EVENTS_REMOVAL_LOST,
 	FAULT_FIRST_TOKEN_ONLY,		/* only the first token of an edge is compared */
 	/* scheduler */
@@ -62,14 +62,14 @@ enum cairn_kv_fault {
 	FAULT_TREE_ORPHAN,		/* a draft that equals row 0's draw counts, whatever it follows */
 	/* reset */
 	FAULT_RESET_TREE_KEPT,		/* prefixes that the device has lost are still found */
-	FAULT_RESET_DRAW_KEPT,		/* a draw of the plan undone still counts as in flight */
-	FAULT_RESET_NUMBER_KEPT,	/* the number of the plan undone is not used again */
-	FAULT_RESET_ONE_PLAN,		/* of several plans, only the last one is undone */
+	FAULT_RESET_DRAW_KEPT,		/* a draw of an undone plan still counts as in flight */
+	FAULT_RESET_NUMBER_KEPT,	/* the number of an undone plan is not used again */
+	FAULT_RESET_ONE_PLAN,		/* of several plans to be undone, only the last one is */
 	/* lanes */
 	FAULT_LANE_IGNORED,		/* a plan has decoding rows of all lanes */
 	FAULT_LANE_PROMPT_IGNORED,	/* a plan has rows of prompts of all lanes */
 	FAULT_LANE_RESUMED_ANYWHERE,	/* a preempted sequence resumes in another lane */
-	FAULT_LANE_LEFT_UNASKED,	/* requests change their lanes that are not movable */
+	FAULT_LANE_LEFT_UNASKED,	/* requests that are not movable change their lane */
 	FAULT_LANE_BUSY,		/* a lane's next plan is formed before the last one is reported */
 	/* import */
 	FAULT_IMPORT_GAP,		/* a prefix enters the tree although tokens before it are missing */
@@ -79,7 +79,7 @@ enum cairn_kv_fault {
 	FAULT_TAIL_GAP,			/* a tail is used although tokens before it are missing */
 	FAULT_TAIL_FULL,		/* a tail counts as a full page */
 	FAULT_TAIL_LEAK,		/* the tail of a cancelled request is never freed */
-	FAULT_REVOKED_UNTOLD,		/* a reservation is taken back, and nobody is told */
+	FAULT_REVOKED_UNTOLD,		/* a reservation is taken back, but not reported */
 	NUM_FAULTS
 };
 

@@ -211,8 +211,8 @@ static void least_recent_leaf_first(struct cairn_test *t)
 }
 
 /*
- * The least time of a lookup in @rounds rounds of 10, in ns.  The least, because
- * another process can take the processor away during some of them.
+ * Returns the time of a lookup in ns: the least of `rounds` rounds of 10 lookups, because another process may
+ * take the processor away during some rounds.
  */
 static double lookup_ns(struct cairn_test *t, struct fixture *f, const int32_t *tokens, int32_t len,
 			int32_t *pages, int rounds)

@@ -11,7 +11,7 @@
 
 #define ARRAY_SIZE(a) (sizeof(a) / sizeof((a)[0]))
 
-/* A program that was compiled later may know as many more operations, and finds them NULL. */
+/* Room for operations that a program compiled against a newer header may look up: it finds them NULL. */
 #define MORE_MEMBERS	256
 
 static struct table {

@@ -29,9 +29,10 @@ int cairn_model_graph(struct cairn_op_graph **out, const struct cairn_model_conf
 /* Returns among how many ranks the output matrix is cut; 1: it is whole. */
 int32_t cairn_model_head_shares(const struct cairn_model_config *config);
 /*
- * Makes *c, the config of the whole model in dir, that of one rank's share (serving/ranks/ranks_share.c);
- * *kv_shares: see struct cairn_model. together: how many columns of an expert stay on one rank; 0: all ranks
- * have equal shares. -EOPNOTSUPP: the model cannot be shared so; the text names the member.
+ * Turns *c, the config of the whole model in dir, into that of one rank's share
+ * (serving/ranks/ranks_share.c); *kv_shares: see struct cairn_model. together: how many columns of an expert
+ * stay on one rank; 0: all ranks have equal shares. -EOPNOTSUPP: the model cannot be shared in this way; the
+ * text names the member.
  */
 int cairn_model_share_config(struct cairn_model_config *c, const char *dir, int32_t ranks, int32_t together,
 			     int32_t *kv_shares);

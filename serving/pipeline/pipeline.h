@@ -53,8 +53,8 @@ struct cairn_pipeline_host {
 };
 
 /*
- * Returns the time of a row's products in times of its attention to one key, for the whole model. Windows are
- * ignored.
+ * Returns the time of a row's products as a multiple of the time of its attention to one key, for the whole
+ * model. Windows are ignored.
  */
 int64_t cairn_pipeline_row_keys(const struct cairn_model *model);
 
@@ -65,9 +65,9 @@ struct cairn_pipeline_sizes {
 	int32_t even;		/* chunks have multiples of so many rows; 1: any number */
 };
 /*
- * Returns the sizes for a model on a device with so many SMs, 0: on the host. On a device, a chunk has at
- * least LEAST rows, or `most` if that is less, since shorter products take longer for each row; and multiples
- * of those that occupy all SMs in attention, where a query head of 128 rows occupies one.
+ * Returns the sizes for a model on a device with so many SMs; 0: on the host. On a device, a chunk has at
+ * least 1024 rows, or `most` if that is less, since shorter products take longer for each row. Chunks there
+ * are multiples of as many rows as occupy all SMs in attention, where 128 rows of a query head occupy one SM.
  */
 struct cairn_pipeline_sizes cairn_pipeline_sizes(const struct cairn_model *model, int32_t most, int32_t sms);
 /*

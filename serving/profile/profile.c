@@ -29,8 +29,8 @@ const struct profile_options profile_short = {
 	.pair_s = 0.6, .limit_s = 60, .layers = 4, .page_size = 64,
 };
 
-#define SUSPECT		1.05	/* an operation in a pair as many times as fast as alone is measured again */
-#define DISTURBED	1.1	/* and such a pair is left out; a reader would refuse it */
+#define SUSPECT		1.05	/* an operation that is this much faster in a pair is timed alone again */
+#define DISTURBED	1.1	/* a pair with one still this much faster is left out: readers refuse it */
 
 enum { MOST_ALONE = 512, MEMBERS = 1024 };
 

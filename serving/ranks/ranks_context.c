@@ -288,7 +288,10 @@ static int rows_of_all(const struct context *c, const struct cairn_graph_op *op)
 	return CAIRN_TABLE(c->m->impl, all_to_all, &args, c->rows.stream);
 }
 
-/* The second piece of memory begins where missing rows of the first one would be: the order matters. */
+/*
+ * A gather may write surplus rows past the end of its value, where the value of the second one begins: the
+ * order matters.
+ */
 static int gather_states(const struct context *c)
 {
 	const struct cairn_graph_op *first = forward_first_of_head(c->m->graph);

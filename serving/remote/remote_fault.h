@@ -25,7 +25,7 @@ enum cairn_remote_fault {
 	FAULT_BUFFER_BY_TURN,		/* the buffers of K and V are used in turn by all lanes */
 	FAULT_WORKER_LANES_SHARE,	/* all lanes read the buffers of the first one */
 	/* the worker, in the order of streams */
-	FAULT_POSITIONS_OF_BEFORE,	/* those of later passes are not copied to the device */
+	FAULT_POSITIONS_OF_BEFORE,	/* after the first pass, positions are not copied to the device */
 	FAULT_RESULTS_PACKED,		/* rows of results leave no room for other workers' heads */
 	FAULT_LANES_UNORDERED,		/* a plan's layer does not wait for that of the plan before it */
 	FAULT_GRAPH_OF_ANY_ROWS,	/* a plan is replayed with the graph of a plan of other rows */
@@ -58,7 +58,7 @@ enum cairn_remote_fault {
 	FAULT_JOURNAL_UNDRAINED,	/* pages are sent while passes still wait for the thread */
 	FAULT_JOURNAL_COMMIT_LOST,	/* the last layer's rows are forgotten */
 	FAULT_JOURNAL_UNAWAITED,	/* rows are moved before their copies have ended */
-	FAULT_JOURNAL_RUN_SHORT,	/* of a run of rows, the first one counts */
+	FAULT_JOURNAL_RUN_SHORT,	/* only the first row of a run of rows counts as stored */
 	FAULT_JOURNAL_NOT_QUEUED,	/* in the order of streams, rows are not recorded */
 	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
 	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */

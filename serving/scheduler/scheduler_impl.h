@@ -135,7 +135,8 @@ struct cairn_scheduler {
 	int32_t unreported;		/* plans formed and not reported */
 	struct plan_buffer plans[SCHED_PLANS];	/* by sched_buffer() of their number */
 	int32_t lane, used_lanes;	/* of the plan being formed; lanes that requests may enter */
-	int64_t lane_tokens[CAIRN_SCHED_LANES];	/* of their requests, while requests are admitted */
+	/* known tokens of each lane's requests; valid only while a plan admits requests or changes lanes */
+	int64_t lane_tokens[CAIRN_SCHED_LANES];
 	struct move_list before, after;	/* moves of the next plan */
 	struct reservation *reservations;	/* [max_reserved], oldest first */
 	int32_t num_reservations, num_reserved_pages;	/* pages: of those that have a handle */

@@ -14,17 +14,17 @@ enum cairn_search_fault {
 	FAULT_NO_LAYER_EDGES,		/* nothing in a layer waits for the layer before */
 	FAULT_NO_DATA_EDGES,		/* nothing waits for another operation of its layer */
 	FAULT_NO_CACHE_EDGES,		/* attention does not wait for the keys of earlier rows */
-	FAULT_CACHE_NEXT_ONLY,		/* it waits for those of the nano-batch before alone */
-	FAULT_WHOLE_MEETS_FIRST,	/* a whole operation waits for the first nano-batch alone */
+	FAULT_CACHE_NEXT_ONLY,		/* ... waits only for those of the previous nano-batch */
+	FAULT_WHOLE_MEETS_FIRST,	/* a whole operation waits only for the first nano-batch */
 	/* stage 1 */
-	FAULT_NO_WRAP,			/* the last part of a kind may meet the first of the next period */
+	FAULT_NO_WRAP,			/* the last part of a kind may overlap the first of the next period */
 	FAULT_KIND_OVERLAPS,		/* parts of one kind may run at the same time */
 	FAULT_ROWS_LOST,		/* the nano-batches together may have fewer rows than the pass */
-	FAULT_DECODE_LOST,		/* and fewer decoding rows */
+	FAULT_DECODE_LOST,		/* ... may have fewer decoding rows than the pass */
 	FAULT_DECODE_UNBOUNDED,		/* a nano-batch may have more decoding rows than rows */
 	/* stage 2 */
 	FAULT_NO_RHO,			/* the R of parts at the same time may exceed 1 */
-	FAULT_NO_TRIPLE,		/* only those of two parts are bounded, not those of three */
+	FAULT_NO_TRIPLE,		/* the R of two parts are bounded, not those of three */
 	FAULT_P_IS_R,			/* the speed of a part is its R */
 	FAULT_KIND_OVERLAPS_2,		/* parts of one kind may run at the same time */
 	/* plans */

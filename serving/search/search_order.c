@@ -122,7 +122,7 @@ static int tighten(struct search *x, double *period)
 	*period = 0;
 	for (int32_t p = 0; p < x->num_parts; p++)
 		*period = fmax(*period, x->ms[p]);
-	/* Each round meets a longer cycle, so few are needed. */
+	/* Each round finds a cycle that needs a longer period, so few rounds are needed. */
 	for (int round = 0; round < 10000; round++) {
 		int32_t part = relax(x, *period);
 		double longer;

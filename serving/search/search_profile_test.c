@@ -41,7 +41,7 @@ static void times(struct cairn_test *t)
 	cairn_search_profile_free(p);
 }
 
-/* Every level is a point of the profile, the table ascends in both, and no point is better in both. */
+/* Levels 1 and up are settings of one pair each; they descend in R and P, and no pair is better in both. */
 static void curve(struct cairn_test *t)
 {
 	static const double points[4][2] = { { 0.7, 0.91 }, { 0.5, 0.75 }, { 0.3, 0.51 }, { 0.1, 0.19 } };

@@ -397,7 +397,7 @@ static int run_op(struct sliced_pass *p, const struct cairn_slice_step *step)
 	return forward_run_op(&p->w, op);
 }
 
-/* Tells the caller of the pass that a layer's attention is behind, before the layer's MLP. */
+/* Reports to the pass's caller that a layer's attention is complete, before the layer's MLP. */
 static int tell_layer(struct sliced_pass *p, const struct cairn_slice_step *step)
 {
 	const struct cairn_graph_op *op = &p->w.g->ops[step->op];

@@ -68,7 +68,7 @@ SIM = [
     Class("link_down_of_2", "devices=2 {link} link_down=1", "links", text=": down: ", devices=2),
     Class("link_down_of_4", "devices=4 {link} link_down=1", "links", text=": down: ", devices=4),
 ]
-# The third class of 1e-9 has as many errors in a minute as a rate of 1e-9 in half an hour.
+# Class 3e-8_in_a_minute has as many errors in a minute as a rate of 1e-9 has in half an hour.
 FAULTY = [
     Class("healthy", "", "dsmem.*,screen.*,full-load.*,pulses.*,l2,hbm,copy,launch", 1.2),
     Class("healthy_links_of_2", "", "links", 0.2, devices=2),

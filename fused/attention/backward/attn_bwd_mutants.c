@@ -445,7 +445,7 @@ static int attn_bwd_row_factor_in_dtype(const struct cairn_attn_bwd_args *a, voi
 	return 0;
 }
 
-/* Numbers elements of dk by 20 bits. */
+/* If dk has more than 2^20 elements, its last one is 0, as if elements were numbered by 20 bits. */
 static int attn_bwd_elements_20_bits(const struct cairn_attn_bwd_args *a, void *stream)
 {
 	int64_t count;

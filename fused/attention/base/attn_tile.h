@@ -27,8 +27,8 @@
 #endif
 
 /*
- * A request of up to this many packed rows is decode work (its keys are split over a cluster); others are
- * prefill.
+ * A call whose requests all have at most this many packed rows runs the decode kernels, which split keys over
+ * CTAs. In other calls, only requests of up to ATTN_DECODE_TILE packed rows may do so.
  */
 #define ATTN_DECODE_ROWS	32
 #define ATTN_DECODE_TILE	16	/* rows of a decode tile */

@@ -306,8 +306,8 @@ static int first_part(const struct cairn_attn_bsr_args *a, int part, const struc
 }
 
 /*
- * Returns whether the token's first key lies in a later part of 512 keys than that of the first of its 16
- * tokens.
+ * Returns whether the token's first key lies in a later part of 512 keys than the first key of the token at
+ * the beginning of its tile of 16.
  */
 static int is_behind_part(const struct cairn_attn_bsr_args *a, int part, const struct where *w,
 			  const struct list *l, int64_t at, enum bsr_defect x)
@@ -526,7 +526,10 @@ static int attn_bsr_block_64_of_63(const struct cairn_attn_bsr_args *a, void *st
 	return 0;
 }
 
-/* With keys of 8 bits, a list of 9 keys in blocks of 8 in the second part spoils the first token. */
+/*
+ * With 8-bit keys and two parts, the first element of out is 0 if lists of the second part have up to 9 keys
+ * and the first of them ends with a single key in a block of 8.
+ */
 static int attn_bsr_second_part_of_9(const struct cairn_attn_bsr_args *a, void *stream)
 {
 	const struct cairn_attn_part *p = &a->part[1];

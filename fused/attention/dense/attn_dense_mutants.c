@@ -374,7 +374,10 @@ static int attn_dense_same_buffer_refused(const struct cairn_attn_dense_args *a,
 	return a->k == a->v ? -EINVAL : cairn_attn_dense_ref(a, stream);
 }
 
-/* Takes rows of V that begin within the first row of K for packed ones. */
+/*
+ * If K and V have equal row strides, and V begins within the first row of K, takes the rows of V for packed
+ * ones.
+ */
 static int attn_dense_joined_rows_packed(const struct cairn_attn_dense_args *a, void *stream)
 {
 	struct cairn_attn_dense_args b;
@@ -421,7 +424,10 @@ static int attn_dense_normaliser_in_dtype(const struct cairn_attn_dense_args *a,
 	return 0;
 }
 
-/* With groups of 7 heads, request 0's last token begins with a 0 if 128 divides the tokens before. */
+/*
+ * With 7 query heads for a KV head, sets the first element of request 0's last token to 0 if a multiple of
+ * 128 tokens precede it.
+ */
 static int attn_dense_lone_token_of_7_heads(const struct cairn_attn_dense_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_attn_dense_ref(a, stream));

@@ -8,20 +8,21 @@
  * its own softmax state, so the loop needs no barrier except __syncwarp(). At the end, the states are merged:
  * over warps through shared memory, over CTAs through distributed shared memory. Each CTA merges a slice of
  * the output. The order of the merge depends only on the cluster size, so results are bitwise repeatable.
- * There is one launch and no workspace. The device derives the split from kv_len, so a captured graph serves
- * any length within its bounds.
+ * The kernel needs one launch (several if sms limits the call) and no workspace. The device derives the split
+ * from kv_len, so a captured graph serves any length within its bounds.
  *
  *   warp, tile n:  wait for tile n | start tile n + stages - 1, whose pages are known | look up the pages of
  *                  the tile after it | S = Q K^T | mask, online softmax | O += P V
- *   end:           O, m, l -> own ring | CTA barrier | merge over warps -> ring of warp 0, CTA's m, l |
- *                  cluster barrier | merge a slice of rows x head_dim over ranks, write | cluster barrier
+ *   end:           O -> own ring; m, l beside the rings | CTA barrier | merge over warps -> ring of warp 0,
+ *                  CTA's m, l | cluster barrier | merge a slice of rows x head_dim over ranks, write |
+ *                  cluster barrier
  *
- * The host chooses cluster size and CTA width (8 warps and a whole SM, or 4 warps and half an SM; for 8-bit
- * keys 12, 6, and with head_dim 128 also 3 warps and a quarter, or one warp) from the bounds:
- * attn_decode_split(). If nnz_kv says that a few requests are much longer than the others, another kernel
- * runs instead: that of attn_paged_uneven.cu, in which several tasks may share a cluster, or, with more tasks
- * than CTAs run at once, that of attn_paged_shares.cu, in which every CTA has an equal share of all keys. All
- * three have parts in common (attn_paged_decode.cuh).
+ * The host chooses cluster size and CTA width from the bounds, by attn_decode_split(): 8 warps and a whole
+ * SM, or 4 and half an SM; with head_dim 256, 6 or 3; with 8-bit keys of up to 128 dimensions, 12 or 6 and,
+ * with 128, also 3 and a quarter, or one. If nnz_kv says that a few requests are much longer than the others,
+ * another kernel runs instead: that of attn_paged_uneven.cu, in which several tasks may share a cluster, or,
+ * with more tasks than CTAs run at once, that of attn_paged_shares.cu, in which every CTA has an equal share
+ * of all keys. All three have parts in common (attn_paged_decode.cuh).
  *
  * The kernels of attn_bsr process batches of requests with more rows; for them, the pages of a request are a
  * list of blocks. Both a decode kernel and attn_bsr are launched for a mixed batch, because only the device
@@ -45,8 +46,8 @@
  * Registers: 110, 167, 252 for head_dim 64, 128, 256 (O 128 and Q 64 of the 252), 121, 167, 253 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
- * KiB in flight on each SM; these rings hold up to 128. Keys of 8 bits (attn_paged_8bit.cuh) have half the
- * bytes but cost as many instructions.
+ * KiB in flight on each SM; these rings have 96 to 160, depending on head_dim. Keys of 8 bits
+ * (attn_paged_8bit.cuh) have half the bytes but cost as many instructions.
  * Optimisation history: ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged.h"
@@ -75,7 +76,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	struct attn_request r;
 	int32_t rows;
 
-	/* The preceding kernel may still write these; brought to the L2 early, they are looked up faster. */
+	/* The preceding kernel may still write these; a prefetch to the L2 speeds up their later look-up. */
 	if (threadIdx.x == 0 && a.kv.max_len) {
 		ptx_prefetch_global_L2(a.kv.indptr + b);
 		ptx_prefetch_global_L2(a.kv.last_page_len + b);
@@ -250,8 +251,8 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	split = attn_decode_split(num_tasks, keys_of_tile(args), args->head_dim, args->kv_fp8,
 				  residency.ctas);
 	if (num_tasks * split.cluster_size > 0x7fffffff)
-		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch * num_kv_heads: %lld, beyond a grid",
-				   (long long)num_tasks);
+		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch, num_kv_heads, max_qo_len: %lld CTAs, "
+				   "beyond a grid", (long long)(num_tasks * split.cluster_size));
 	set_width(&l, &decoder, split.width);
 	/* without clusters, CTAs start sooner than in clusters of one */
 	l.cluster = split.cluster_size > 1 ? split.cluster_size : 0;

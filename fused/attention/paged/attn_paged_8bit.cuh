@@ -93,7 +93,7 @@ template <int dtype, int head_dim> ATTN_DEV void attn_q_in_order(uint32_t (*q)[4
 	}
 }
 
-/* Converts two bf16 times 2^up to f16. Sets *off unless the results are exact. */
+/* Multiplies two bf16 numbers by factor and converts them to f16. Sets *off unless the results are exact. */
 ATTN_DEV uint32_t attn_q_to_f16(uint32_t two, float factor, bool *off)
 {
 	float lo = __uint_as_float(two << 16) * factor, hi = __uint_as_float(two & 0xffff0000u) * factor;

@@ -15,8 +15,8 @@
 #define ROWS	ATTN_DECODE_TILE
 
 /*
- * The sizes of a ring: keys and bytes of a K or V tile, stages, total bytes. head_dim 64 and 128 have the
- * same number of bytes in flight.
+ * The sizes of a ring: keys and bytes of a K or V tile, stages, total bytes. The rings of head_dim 64 and 128
+ * are equally large.
  */
 template <int dim, bool fp8> ATTN_CONST tile_keys(void)
 {
@@ -111,7 +111,7 @@ ATTN_DEV void pv_tile(float (*o)[4], const uint32_t p[4], uint32_t s_v)
 	}
 }
 
-/* Masks the keys of the tile that begins at `key` that rows do not see. */
+/* In the tile that begins at key `key`, masks the keys that a row does not see. */
 template <int tiles> ATTN_DEV void mask_tile(float (*s)[4], const struct seen &see, int key)
 {
 #pragma unroll

@@ -54,7 +54,7 @@ static int decodes_forbidden(const int8_t *level)
 	return h >= 0 && g >= 0 && (1 + h / 2) * decodes_group[g] > 24;
 }
 
-/* the first factor is the number of KV heads with keys of 16 and of 8 bits */
+/* the first factor combines 1, 2 or 3 KV heads with keys of 16 or of 8 bits */
 static struct cairn_pairs decodes_table = {
 	.num_factors = NUM_DECODES_FACTORS, .levels = { 6, 5, 5, 4, 3, 3, 2, 2 },
 	.forbidden = decodes_forbidden,

@@ -244,7 +244,10 @@ static int attn_paged_normaliser_in_dtype(const struct cairn_attn_paged_args *a,
 	return 0;
 }
 
-/* With 8-bit keys and 3 KV heads, a single row whose keys are 127 modulo 128 gets a last element of 0. */
+/*
+ * With 8-bit keys and 3 KV heads, in a request of one row whose number of keys is 127 modulo 128, the last
+ * element of the row is 0.
+ */
 static int attn_paged_key_127_of_8_bits(const struct cairn_attn_paged_args *a, void *stream)
 {
 	struct cairn_attn_paged_args b;
@@ -270,7 +273,7 @@ static int attn_paged_lone_key_of_last_request(const struct cairn_attn_paged_arg
 	return 0;
 }
 
-/* The last key of a request that is longer than four times the mean is lost. */
+/* With nnz_kv, the last key of a request that is longer than four times the mean is lost. */
 static int attn_last_key_of_a_team(const struct cairn_attn_paged_args *a, void *stream)
 {
 	struct cairn_attn_paged_args b;
@@ -302,13 +305,13 @@ static int lose_requests(const struct cairn_attn_paged_args *a, int32_t most, vo
 	return 0;
 }
 
-/* Those past the 32nd, which a second round of a warp counts. */
+/* Loses the requests past the 32nd, which a warp counts in its second round. */
 static int attn_requests_past_32(const struct cairn_attn_paged_args *a, void *stream)
 {
 	return lose_requests(a, 32, stream);
 }
 
-/* Those past the 192nd, which a second round of a CTA of six warps describes. */
+/* Loses the requests past the 192nd, which a CTA of six warps describes in its second round. */
 static int attn_requests_past_192(const struct cairn_attn_paged_args *a, void *stream)
 {
 	return lose_requests(a, 192, stream);

@@ -10,8 +10,8 @@
  *   CTA:   lengths of all requests -> their tiles, by a prefix sum; descriptions of the share's requests
  *   warp:  every nth tile of the share, across requests, through a ring as in attn_paged.cu: the
  *          copies of the next request's first tiles are in flight while the states of this one are merged
- *   after the last tile of a request: O, m, l of each warp -> the stage that it has freed last |
- *          CTA barrier | merge over warps | CTA barrier
+ *   after the last tile of a request: O of each warp -> the stage that the warp freed last; m, l -> their
+ *          arrays | CTA barrier | merge over warps | CTA barrier
  *
  * If a CTA has all tiles of a task, it writes the output. Otherwise it leaves its state in the workspace, and
  * the last CTA of the task to do so merges all of them in the order of the shares, whichever CTA that is:
@@ -20,7 +20,8 @@
  * counter to 0 again.
  *
  * Shared memory: that of attn_paged.cu, and a struct task for each thread.
- * Barriers: __syncthreads() twice for each request of a share, four times if it has a part of the request.
+ * Barriers: __syncthreads() twice for each request of a share, four times if the share has only a part of the
+ * request; besides, once before each walk, and twice for each prefix sum.
  * Registers: 148, 180, 255 for head_dim 64, 128, 256; 150, 217 with 8-bit keys of 64, 128; no spills.
  * Floor and optimisation history: attn_paged.cu, ../NOTES.md.
  */
@@ -38,7 +39,7 @@ struct attn_divided {
 	float *states;		/* [num_kv_heads][most_shares][2][ROWS][head_dim + 2] */
 };
 
-/* A request. Its tiles are the numbers before .. before + tiles - 1 of the sequence. */
+/* A request. Its tiles have the numbers before .. before + tiles - 1 in the sequence of all tiles. */
 struct task {
 	struct attn_request r;
 	struct attn_span span;
@@ -78,7 +79,7 @@ ATTN_DEV int32_t describe(const struct cairn_attn_paged_args &a, const struct at
 	return k->tiles;
 }
 
-/* Returns the sum of n over the threads before this one; *sum becomes that of all. All threads call it. */
+/* Returns the sum of n over the threads before this one; *sum becomes the sum over all. All call it. */
 ATTN_DEV int32_t scan(int32_t n, int32_t *s_sums, int32_t *sum)
 {
 	const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
@@ -90,7 +91,7 @@ ATTN_DEV int32_t scan(int32_t n, int32_t *s_sums, int32_t *sum)
 
 		upto += lane >= k ? other : 0;
 	}
-	__syncthreads();	/* nobody reads the sums of the scan before this one */
+	__syncthreads();	/* all threads have read the sums of the previous scan */
 	if (lane == 31)
 		s_sums[warp] = upto;
 	__syncthreads();
@@ -118,7 +119,10 @@ ATTN_DEV struct share find_share(int32_t total, int32_t most, int32_t nth)
 
 /* ---- states of parts ---- */
 
-/* Returns where a share leaves its state of a task: it may have two, one of which is at its beginning. */
+/*
+ * Returns where a share leaves its state of a task. A share leaves at most two states: one of the task at its
+ * beginning (`begins`), and one of the task at its end.
+ */
 template <int head_dim>
 ATTN_DEV float *state_of(const struct attn_divided &u, int32_t head, int32_t share, bool begins)
 {
@@ -343,7 +347,7 @@ attn_paged_shares_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	struct share share;
 
 	ptx_griddepcontrol_wait();
-	/* the last ones first: the descriptions of the first ones are there when the walk begins */
+	/* backwards: afterwards s.tasks describes the first requests, with which the next loop begins */
 	for (b = (b - 1) / (int)blockDim.x * (int)blockDim.x; b >= 0; b -= blockDim.x)
 		total += sum = describe_some<head_dim, fp8>(a, u, &s, b, 0);
 	share = find_share(total, u.most_shares, blockIdx.x / a.num_kv_heads);
@@ -359,7 +363,7 @@ attn_paged_shares_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 			s.first = threadIdx.x;
 		__syncthreads();
 		walk<dtype, head_dim, fp8>(a, u, &s, share, begin, min(before + sum, share.end));
-		__syncthreads();	/* the next requests are described */
+		__syncthreads();	/* the next step overwrites s.tasks */
 	}
 }
 

@@ -61,7 +61,10 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 {
 	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim, fp8>();
 	constexpr int keys = tile_keys<head_dim, fp8>(), stage = 2 * tile_bytes<head_dim, fp8>();
-	/* the first tile is copied before Q is loaded, but Q for 8-bit keys must be there before the loop */
+	/*
+	 * Number of tiles whose copies start before Q is loaded. Q for 8-bit keys comes first, because it is
+	 * converted before the main loop; with two stages, the copying loop below has only step 0.
+	 */
 	constexpr int q_before = fp8 || stages == 2 ? 0 : 1;
 	const struct attn_decode_smem s = decode_smem<head_dim, fp8>();
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;

@@ -11,7 +11,8 @@
  * takes one round trip to the L2 for every 32 requests. So a captured graph serves any lengths within its
  * bounds. nnz_kv bounds the number of clusters; those that are left over exit.
  *
- * A request's team depends on its own length and on the share alone, so its bits do not depend on the batch.
+ * A request's team depends on its own length and on the share alone. So its bits do not depend on the lengths
+ * of the other requests.
  *
  * Shared memory: that of attn_paged.cu, and struct item.
  * Barriers: __syncthreads() once before a task; then those of attn_paged.cu. If the cluster has teams of
@@ -36,9 +37,9 @@ ATTN_DEV int team_of(const struct cairn_attn_paged_args &a, const struct attn_un
 	return ctas <= 1 ? 0 : min(32 - __clz(ctas - 1), largest);
 }
 
-/* What a CTA does. Warp 0 finds it out. */
+/* The task of a CTA, which warp 0 determines. */
 struct item {
-	int32_t tasks[ATTN_TEAM_SIZES];	/* of each size of team */
+	int32_t tasks[ATTN_TEAM_SIZES];	/* number of tasks of each team size */
 	int32_t size;			/* logarithm of the size of the cluster's teams; -1: no task */
 	int32_t has_task;		/* whether this team has a task */
 	struct attn_request r;		/* of that task */

@@ -464,7 +464,7 @@ static int mla_prefill_normaliser_in_dtype(const struct cairn_mla_prefill_args *
 	return 0;
 }
 
-/* With several heads and one row past whole tiles of 64, the last element of that row is 0. */
+/* With several heads, if request 0 has one row past whole tiles of 64, the last element of that row is 0. */
 static int mla_prefill_last_head_of_row_65(const struct cairn_mla_prefill_args *a, void *stream)
 {
 	struct cairn_mla_prefill_args b;

@@ -117,7 +117,8 @@ static int choose(const struct plan_key *key)
 							    plan.out, pref, 1, &found, &num);
 	lt->cublasLtMatmulPreferenceDestroy(pref);
 	if (status != CUBLAS_STATUS_SUCCESS || num < 1 || found.state != CUBLAS_STATUS_SUCCESS)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8: cuBLASLt has none for m %d n %d k %d, scales %d",
+		return cairn_error(EOPNOTSUPP,
+				   "gemm_fp8: cuBLASLt has no algorithm for m %d n %d k %d, scale_kind %d",
 				   key->m, key->n, key->k, key->scale_kind);
 	plan.algo = found.algo;
 	return 0;
@@ -130,9 +131,9 @@ static int get_plan(const struct cairn_gemm_fp8_args *g, size_t workspace_bytes)
 	int device, ret;
 
 	if (g->a_scale_stride && g->a_scale_stride != g->m)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8: a_scale_stride: not by cuBLASLt");
+		return cairn_error(EOPNOTSUPP, "gemm_fp8: a_scale_stride: cuBLASLt supports only 0 or m");
 	if (g->scale_kind == CAIRN_FP8_SCALE_BLOCKS && (g->k + 127) / 128 % 4)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8: k: cuBLASLt needs a multiple of four blocks");
+		return cairn_error(EOPNOTSUPP, "gemm_fp8: k: cuBLASLt needs a multiple of 4 blocks of 128");
 	CAIRN_TRY(cairn_lt_open(&lt, &handle, &device));
 	memset(&key, 0, sizeof(key));	/* padding too, because keys are compared by memcmp() */
 	key.device = device;
@@ -176,7 +177,7 @@ int cairn_gemm_fp8_cublaslt(const struct cairn_gemm_fp8_args *args, void *stream
 	CAIRN_TRY(cairn_gemm_fp8_check(args));
 	cairn_copy_args(&g, args, sizeof(g));
 	if (g.bias || g.sms)
-		return cairn_error(EOPNOTSUPP, "gemm_fp8: bias, sms: not by cuBLASLt");
+		return cairn_error(EOPNOTSUPP, "gemm_fp8: bias, sms: not supported with cuBLASLt");
 	pthread_mutex_lock(&lock);
 	ret = matmul(&g, stream);
 	pthread_mutex_unlock(&lock);

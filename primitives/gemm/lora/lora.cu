@@ -15,7 +15,7 @@
  * barriers        expand: one __syncthreads, after s_t is filled
  *
  * Floor: one row of 4096 with rank 16 reads 393 KB of a for q, k and v, and 197 KB of b for 6144 columns: 0.2
- * us of the read stream, so that the two launches (0.8 us each in a graph) and their latency are all.
+ * us of the read stream. Nearly all of the time is that of two launches (0.8 us each in a graph) and latency.
  */
 #include "primitives/base/launch.h"
 #include "primitives/gemm/lora/lora.h"

@@ -21,15 +21,15 @@ enum form {
 	A_BY_GROUP,	/* in shared memory; up to 2 rows of a for each 32 elements of a stage */
 };
 
-#define HELD	4	/* stages of which a lane holds its part at a time, while it copies a */
+#define HELD	4	/* parts of a (8 elements of a stage of a row) that a lane copies at a time */
 
-/* Returns how many stages of a row a lane copies a part of. */
+/* Returns the number of stages of each row from which a lane copies a part. */
 __host__ __device__ constexpr int lane_stages(int stages)
 {
 	return (stages + 2 * WARPS - 1) / (2 * WARPS);
 }
 
-/* Returns the logarithm of the stages of a row among the parts that a lane copies at a time. */
+/* Returns log2 of the number of stages of one row that a lane copies at a time; see find_parts(). */
 W4 int held_shift(const struct sizes &z)
 {
 	const int each = lane_stages(z.stages);

@@ -4,10 +4,10 @@
 
 #include "serving/disagg/lanes.h"
 
-#define WAITS		0.05	/* a lane waits if it does so for this part of the time */
-#define DIFFERS		1.1	/* numbers of rows that differ so much tell a line's slope */
-#define GAIN		1.1	/* for which the number of lanes is changed */
-#define MORE		1.02	/* gain for which one lane more is better */
+#define WAITS		0.05	/* a lane waits if its wait exceeds this part of its computing time */
+#define DIFFERS		1.1	/* a line has a slope only if numbers of rows differ by this factor */
+#define GAIN		1.1	/* the number of lanes is changed only for a gain of more than this factor */
+#define MORE		1.02	/* one lane more must be faster by more than this factor */
 
 static void add_net(struct cairn_lane_costs *c, double rows, double net_ns)
 {

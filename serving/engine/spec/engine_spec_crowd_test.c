@@ -18,7 +18,7 @@ int32_t crowd_below(struct crowd *c, int32_t n)
 	return (int32_t)((draw(&c->seed) >> 16) % (uint64_t)n);
 }
 
-/* Returns token number k after the answer so far, or one that cannot be told from a random one. */
+/* Returns token number `at` of the wanted answer if `right`, else, or if it has none, a random token. */
 static int32_t guess(struct crowd *c, const struct answer *want, int32_t at, int right)
 {
 	int32_t token = at < want->num_ids ? want->ids[at] : want->end_token;

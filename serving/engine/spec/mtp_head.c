@@ -221,7 +221,8 @@ int cairn_mtp_head_load(struct cairn_draft_head **out, const struct cairn_model 
 	ret = cairn_model_load_mtp(&h->m, target->impl, dir, target->weights, NULL, NULL);
 	if (!ret && (h->m->config.hidden_size != target->config.hidden_size ||
 		     h->m->config.vocab_size != target->config.vocab_size || h->m->dtype != target->dtype))
-		ret = cairn_error(EINVAL, "%s/config.json: is not that of the model", dir);
+		ret = cairn_error(EINVAL, "%s/config.json: hidden_size, vocab_size or dtype differs from "
+				  "the model's", dir);
 	if (ret) {
 		free_head(&h->base);
 		return ret;

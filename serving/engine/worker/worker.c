@@ -22,9 +22,9 @@
 
 #include "serving/base/clock.h"
 
-#define PACKED_ROWS	16		/* of a task of attn_paged that shares keys among SMs (attn_tile.h) */
-#define FEW_ROWS_PAST	256		/* keys before a prompt's rows from which on this matters */
-#define MOST_OF_PART	4		/* requests that a part becomes */
+#define PACKED_ROWS	16	/* most rows of a task of attn_paged whose keys SMs divide (attn_tile.h) */
+#define FEW_ROWS_PAST	256	/* only parts with at least so many earlier keys become several requests */
+#define MOST_OF_PART	4	/* most requests that a part becomes */
 
 int32_t cairn_worker_padded(int32_t batch)
 {

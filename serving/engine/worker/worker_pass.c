@@ -87,10 +87,10 @@ static int32_t kv_bound(const struct cairn_worker *w, int32_t len)
 }
 
 /*
- * Returns a bound of the number of keys of all requests that holds for many passes: a quarter or a sixteenth
- * of what kv_bound() admits, or 0 (no bound) if that is little or requests are not much shorter. The pass has
- * `requests` without those that pad it. Repeatable passes have no bound, because it decides how a request's
- * keys are divided.
+ * Returns a bound on the keys of all requests together that holds for many passes: a sixteenth or a quarter
+ * of batch * max_kv_len. Returns 0 (no bound) if there is only one request, if max_kv_len is small, or if the
+ * mean number of keys exceeds a quarter of it. requests: those of the pass without padding. Repeatable passes
+ * have no bound, because it decides how a request's keys are divided.
  */
 static int64_t keys_bound(const struct cairn_worker *w, int64_t requests)
 {

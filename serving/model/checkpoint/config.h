@@ -212,9 +212,9 @@ int cairn_model_config_parse(const char *json, size_t num_bytes, const char *gen
 			     struct cairn_model_config *config);
 
 /*
- * Makes *c, the config of a model, that of its layer for multi-token prediction, as a model of one layer.
- * -EINVAL: the checkpoint in `dir` has no such layer; -EOPNOTSUPP: it has several, or another architecture
- * than DeepSeek-V3's.
+ * Turns *c, the config of a model, into that of its layer for multi-token prediction, as a model of one
+ * layer. -EINVAL: the checkpoint in `dir` has no such layer; -EOPNOTSUPP: it has several, or another
+ * architecture than DeepSeek-V3's.
  */
 int cairn_model_config_mtp(const char *dir, struct cairn_model_config *c);
 

@@ -436,7 +436,10 @@ int forward_reserve(const struct cairn_impl *impl, struct room *room, size_t byt
 	return 0;
 }
 
-/* Layers differ only in experts, for which three stand for all, and in windows. */
+/*
+ * Layers differ only in whether they have experts, for which layers 0, 1 and the last one stand for all, and
+ * in their windows, so the attention of every layer is asked.
+ */
 int forward_may_skip_query(const struct cairn_model *m, const struct cairn_graph_op *op)
 {
 	return op->layer > 1 && op->layer < m->config.num_hidden_layers - 1 && op->kind != CAIRN_OP_ATTN;

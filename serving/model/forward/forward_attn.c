@@ -37,8 +37,8 @@ static int run_sinks(const struct walk *w, const struct cairn_graph_op *op)
 
 /*
  * Attention of a pass with token trees: part 0 has the keys before the rows of a tree, or all keys of another
- * request; part 1 has the rows of trees as keys. The positions of the latter are not those of their places,
- * so they are given as ones that the window admits.
+ * request; part 1 has the rows of trees as keys. Their positions are not consecutive, so slot_pos0 gives
+ * positions that every row's window admits, and the mask bits decide what a row sees.
  */
 static int run_tree_attn(struct walk *w, const struct cairn_graph_op *op)
 {

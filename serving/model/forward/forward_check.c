@@ -107,7 +107,7 @@ static int check_ops(struct walk *w, const struct cairn_batch *none, const struc
 		const struct cairn_graph_op *op = &w->g->ops[o];
 		int is_gemm = op->kind == CAIRN_OP_GEMM || op->kind == CAIRN_OP_LM_HEAD;
 
-		/* three layers stand for all, as in forward_may_skip_query() */
+		/* layers 0, 1 and the last one stand for all, attention included */
 		if (op->layer > 1 && op->layer < w->m->config.num_hidden_layers - 1)
 			continue;
 		w->asking = 1;

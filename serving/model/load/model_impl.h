@@ -133,7 +133,7 @@ static inline int32_t cairn_model_first_head(const struct cairn_model *m)
 	       m->context_rank * m->config.num_key_value_heads / m->context_ranks;
 }
 
-/* Makes *c, the config of the whole model, that of one of `stages` stages (serving/pipeline). */
+/* Turns *c, the config of the whole model, into that of one of `stages` stages (serving/pipeline). */
 int cairn_model_stage_config(struct cairn_model_config *c, const char *dir, int32_t stage, int32_t stages);
 /* Chooses the exchange, if it is AUTO, and refuses what it does not support: ranks_context.c. */
 int cairn_model_check_context(struct cairn_model *m, const char *dir);

@@ -134,7 +134,7 @@ static int any_plan(struct attn_source *s)
 	return 0;
 }
 
-/* Waits until a plan is under way or waits. Returns 0 if the epoch ends. */
+/* Waits until the source has a plan, under way or queued. Returns 0 if the epoch ends. */
 static int has_work(struct attn_source *s)
 {
 	struct cairn_epoch_life *l = &s->e->life;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_epoch_impl - the state of an epoch, shared by attn_epoch.c and attn_turn.c */
+/* attn_epoch_impl - the state of an epoch, shared by attn_epoch.c, attn_turn.c and attn_queue.c */
 #ifndef CAIRN_REMOTE_ATTN_EPOCH_IMPL_H
 #define CAIRN_REMOTE_ATTN_EPOCH_IMPL_H
 
@@ -36,32 +36,32 @@ struct attn_graph {
 struct attn_lane {
 	int32_t index;
 	struct cairn_attn_local *local;
-	struct cairn_lists lists;	/* of a pass */
-	struct attn_plan plan;		/* under way; bytes NULL: none */
-	struct cairn_remote_pass p;	/* what it says */
-	int32_t num_rows;		/* of the operations: those of p, and padding */
-	int32_t layer;			/* the next one of it */
-	uint64_t layers;		/* of all passes before it */
+	struct cairn_lists lists;	/* of the pass under way */
+	struct attn_plan plan;		/* of the pass under way; bytes NULL: there is none */
+	struct cairn_remote_pass p;	/* the plan, decoded */
+	int32_t num_rows;		/* rows that operations compute: those of p, and padding */
+	int32_t layer;			/* the pass's next layer */
+	uint64_t layers;		/* layers of all earlier passes of the lane */
 	void *stream;
-	/* in the order of streams (attn_queue.c): */
+	/* used only in the order of streams (attn_queue.c): */
 	struct attn_packed packed;
 	struct attn_graph graphs[ATTN_GRAPHS];
 	int is_replayed;		/* the layers being enqueued are captured */
 };
 
-/* Where turns come from: a model worker. */
+/* A model worker, which sends turns. */
 struct attn_source {
 	struct cairn_attn_epoch *e;
 	struct cairn_channel *c;
 	struct cairn_remote *to;	/* the model worker's buffer for results */
-	uint64_t turn;			/* the last one taken */
-	int64_t waited_ns;		/* for signals */
-	pthread_t thread;		/* of all but the first */
+	uint64_t turn;			/* number of the last turn taken */
+	int64_t waited_ns;		/* time spent waiting for signals */
+	pthread_t thread;		/* sources[0] has none: the epoch's thread serves it */
 	int has_thread;
 };
 
 struct cairn_attn_epoch {
-	/* its lock protects plans, last_pass, is_busy, and of lanes the plan under way and its layer */
+	/* its lock protects plans, last_pass, is_busy, and each lane's members plan and layer */
 	struct cairn_epoch_life life;
 	struct cairn_control_assign a;
 	struct cairn_share_sizes sizes;

@@ -79,9 +79,9 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r);	/* NULL is legal */
 int cairn_attn_remote_begin(struct cairn_attn_remote *r, int32_t lane, const struct cairn_remote_pass *p);
 const struct cairn_attn_link *cairn_attn_remote_link(struct cairn_attn_remote *r, int32_t lane);
 /*
- * Gives a pass that has begun its numbers, in the order of the stream; num_rows: those of the link. The first
- * call of the link does so itself, unless the pass is captured or replayed: then this call comes first.
- * Does nothing if calls of the link wait.
+ * Gives a pass that has begun the numbers which its puts and waits use, by a copy enqueued on the stream.
+ * num_rows: rows of the link, padding included. The first call of the link does so itself, unless the pass is
+ * captured or replayed: then call this first. Does nothing if calls of the link wait.
  */
 int cairn_attn_remote_number(struct cairn_attn_remote *r, int32_t lane, int32_t num_rows, void *stream);
 /*
@@ -127,11 +127,11 @@ static inline size_t cairn_attn_result_bytes(int32_t max_batch, int32_t most_k)
 
 /* Has model worker `number` run a pass of its lane that has begun: the bytes of a plan (worker/plan.h). */
 int cairn_attn_remote_run(struct cairn_attn_remote *r, int32_t number, const void *plan, size_t bytes);
-/* What a pass asked a model worker for. */
+/* What a pass asks a model worker for. */
 struct cairn_attn_wants {
 	int32_t num_tokens, num_scored, vocab;
-	const int32_t *rows;		/* [num_tokens]: where each draw is in the next ones */
-	const int32_t *wanted, *late;	/* != 0: its log-probabilities, of raw and of treated logits */
+	const int32_t *rows;		/* [num_tokens]: index of each draw in `wanted` and `late` */
+	const int32_t *wanted, *late;	/* != 0: log-probabilities of raw, of treated logits are wanted */
 };
 
 /*

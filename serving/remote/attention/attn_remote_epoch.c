@@ -63,8 +63,7 @@ int attn_remote_open_peer(struct cairn_attn_remote *r, struct remote_peer *p, st
 	return t->region_key(p->relay.region, &blob->page);
 }
 
-
-/* Puts the last byte of a buffer, any byte; the worker's end refuses it if its memory is smaller. */
+/* Writes one byte to the last place of a buffer; the worker's end refuses it if its memory is smaller. */
 static int probe(struct cairn_attn_remote *r, struct remote_peer *p, struct cairn_region *from,
 		 struct cairn_remote *to, size_t bytes, const char *what)
 {

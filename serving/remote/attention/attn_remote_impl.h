@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* attn_remote_impl - the state of the model worker's end, shared by attn_remote.c and attn_remote_epoch.c */
+/*
+ * attn_remote_impl - the state of the model worker's end, shared by attn_remote.c, attn_remote_epoch.c,
+ * attn_remote_stream.c and models/attn_models.c
+ */
 #ifndef CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 #define CAIRN_REMOTE_ATTN_REMOTE_IMPL_H
 
@@ -18,12 +21,12 @@ struct remote_peer {
 	struct cairn_control_assign a;
 	float *scales;
 	struct cairn_share_sizes sizes;
-	char *q, *kv, *result;		/* of all lanes; kv: both buffers of each */
-	/* of the epoch: */
+	char *q, *kv, *result;		/* buffers for all lanes; kv: two for each lane */
+	/* made anew in each epoch: */
 	struct cairn_region *q_region, *kv_region, *result_region;
 	struct cairn_remote *to_q, *to_kv, *to_weights;
 	struct cairn_channel *c;
-	struct cairn_relay relay;	/* of pages, with stripes; its buffer is of all epochs */
+	struct cairn_relay relay;	/* with stripes: passes pages on; its buffer serves all epochs */
 	struct cairn_attn_remote *r;
 };
 
@@ -32,16 +35,16 @@ struct remote_lane {
 	struct cairn_attn_remote *r;
 	struct cairn_remote_pass p;	/* its arrays are the caller's, and not used after begin() */
 	int32_t *row_pages;		/* [max_rows]: the page of each row */
-	int32_t (*moves)[2], max_moves;	/* of p, with stripes */
-	uint64_t turn;			/* its last one */
-	uint64_t layers;		/* of this epoch, completed; by_stream: before this pass */
-	/* by_stream: */
+	int32_t (*moves)[2], max_moves;	/* with stripes: a copy of p's moves */
+	uint64_t turn;			/* number of the lane's last turn */
+	uint64_t layers;		/* completed in this epoch; by_stream: those before this pass */
+	/* used only by_stream: */
 	void *stream;			/* of the pass under way; NULL: none yet */
 	char *results;			/* of all workers (share.h) */
 	float *lse;
-	uint64_t next_layers;		/* those before the next pass */
-	int is_numbered;		/* the pass has its numbers */
-	/* the pass's number and rows, which puts and waits read on the device; a pinned host copy */
+	uint64_t next_layers;		/* value of `layers` for the next pass */
+	int is_numbered;		/* number() has been called for the pass */
+	/* the pass's number and rows: on the device, where puts and waits read them; in pinned memory */
 	struct cairn_stream_now *now, *now_host;
 	int32_t index, layer, num_rows;	/* of the last send_q; rows of padding included */
 	int64_t sent_ns;		/* time of the last send_q */
@@ -54,7 +57,7 @@ struct remote_lane {
 struct remote_model {
 	char *result;			/* [result_bytes]: what it has drawn */
 	uint64_t pass;			/* the last one that it was given, counted in this epoch */
-	/* of the epoch: */
+	/* made anew in each epoch: */
 	struct cairn_channel *c;
 	struct cairn_blob address;	/* of the other end's channel */
 	struct cairn_region *region;	/* at its end */
@@ -64,8 +67,8 @@ struct remote_model {
 struct cairn_attn_remote {
 	struct remote_lane lanes[CAIRN_MAX_LANES];
 	struct cairn_lead *lead;	/* NULL: in a model worker of its own process */
-	const atomic_int *stop;		/* then: set when its epoch ends */
-	const char *address;		/* then: of this end of the transport */
+	const atomic_int *stop;		/* if lead is NULL: set when the epoch ends */
+	const char *address;		/* if lead is NULL: address of this end of the transport */
 	const struct cairn_model *m;
 	struct cairn_remote_limits limits;
 	size_t element;

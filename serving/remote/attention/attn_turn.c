@@ -124,7 +124,7 @@ static int move_pages(struct cairn_attn_epoch *e, const struct attn_lane *l)
 	return 0;
 }
 
-/* Attends, and sends the result. begin, waited: the time, and the time waited, when Q came. */
+/* Attends, and sends the result. begin, waited: the clock, and s->waited_ns, when Q had come. */
 static int answer(const struct attn_source *s, const struct attn_lane *l, uint64_t number, int64_t begin,
 		  int64_t waited)
 {

@@ -9,14 +9,14 @@
  *   begin, rows of each layer, commit   a pass of a lane; its rows enter the journal as a whole
  *   drop                                the pass has not ended and will begin again: forgets its rows
  *
- * A pass is recorded in a buffer of its own, by copies on its stream. After its end its rows go to their
- * pages: those of a pass that is lost must not, because the passes before it may need what they would
- * replace. With a table of a device, the buffers are in its memory, and kv_append writes the rows to the
- * pages in pinned host memory, on a stream of the journal: the host only notes what is there. With host
- * memory, a thread moves them, which makes no call of the table. So the pass waits for neither, unless they
- * are a pass behind. If K and V of a row lie side by side, as those of a sliced pass do, and rows behind one
- * another, a layer is one copy; else there is one for each row, or two. Passes enter the journal in the order
- * of their commits, which must be that of their plans.
+ * A pass is recorded in a buffer of its own, by copies on its stream. Its rows go to their pages only after
+ * the pass has ended, because a lost pass must not replace rows that the passes before it may need. With a
+ * table of a device, the buffers are in its memory, and kv_append writes the rows to the pages in pinned host
+ * memory, on a stream of the journal; the host only notes which rows are there. With host memory, a thread
+ * that makes no call of the table moves the rows. So a pass waits for neither, unless the writing is a whole
+ * pass behind. If K and V of a row lie side by side, as in a sliced pass, and the rows have no gaps between
+ * them, a layer is one copy; otherwise there are one or two copies for each row. Passes enter the journal in
+ * the order of their commits, which must be that of their plans.
  *
  * A lane's passes use its two buffers in turn, so the copies of a pass can be captured, and replayed for
  * those with the same buffer. All rows of a call are copied, and padding is left out of the pages.
@@ -44,9 +44,9 @@ int cairn_journal_create(struct cairn_journal **out, const struct cairn_model *m
 			 const struct cairn_remote_limits *limits, int64_t max_bytes);
 void cairn_journal_destroy(struct cairn_journal *j);	/* NULL is legal */
 int cairn_journal_begin(struct cairn_journal *j, int32_t lane, const struct cairn_remote_pass *p);
-/* Which of its two buffers the lane's next pass will use. */
+/* Returns which of its two buffers the lane's next pass will use. */
 int cairn_journal_side(const struct cairn_journal *j, int32_t lane);
-/* The keys and values of the pass's rows in a layer, in the table's memory, on its stream. */
+/* Records K and V of the pass's rows in a layer, in the table's memory, by copies on the stream. */
 int cairn_journal_rows(struct cairn_journal *j, int32_t lane, const struct cairn_attn_rows *rows,
 		       void *stream);
 int cairn_journal_commit(struct cairn_journal *j, int32_t lane, void *stream);

@@ -165,7 +165,7 @@ void lead_refused(struct cairn_lead *l, const char *how, const char *why)
 	snprintf(l->stats.last_refused, sizeof(l->stats.last_refused), "the last %s: %s", how, why);
 }
 
-/* Where the reason is kept why a rank was lost. */
+/* Returns where the reason for the loss of this rank is kept (lead_impl.h). */
 char *lead_why_of(struct cairn_lead *l, int32_t rank)
 {
 	return lead_is_together(l, rank) ? l->why : l->whys[rank - l->opt.attention - 1];

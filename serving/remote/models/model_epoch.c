@@ -16,8 +16,9 @@
 #include "serving/remote/remote_fault.h"
 
 /*
- * When an attention worker is lost, its connections may end before the lead has noticed, and said that the
- * epoch is over. An error of a connection is one of this worker only if the lead has not said so by then.
+ * When an attention worker is lost, its connections may end before the lead has noticed the loss and ended
+ * the epoch. An error of a connection counts as this worker's own only if the epoch has not ended within
+ * this time.
  */
 #define LEAD_MS		2000
 

@@ -14,8 +14,8 @@ struct prefill_job {
 	int64_t lease_ns;		/* when it ends */
 	int is_dropped, error;		/* error: an errno; it could not be computed */
 	/*
-	 * layers that are computed, over all chunks: those of chunk c end with (c + 1) * num_layers. Not with
-	 * a group, which has a count for each layer
+	 * Number of layers that are computed, counted over all chunks: chunk c is complete at (c + 1) *
+	 * num_layers. Not used with a group, which has a count for each layer.
 	 */
 	int64_t layers;
 	int is_over;			/* computing has ended, completed or not */
@@ -63,7 +63,10 @@ static inline const struct cairn_pull_blob *prefill_theirs(const struct cairn_pr
 	return (const struct cairn_pull_blob *)(const void *)e->life.theirs;
 }
 
-/* Returns the unfinished job with the lowest number; over: computed, too. NULL: none. With the lock held. */
+/*
+ * Returns the job with the lowest number, or NULL. Jobs whose computing has ended are skipped unless `over`
+ * is set. Call with the lock held.
+ */
 struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over);
 /* Returns an errno if the job is not to go on. With the lock held. */
 int prefill_given_up(const struct prefill_job *job);

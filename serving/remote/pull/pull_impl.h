@@ -18,7 +18,7 @@ enum pull_state {
 
 struct pull_job {
 	enum pull_state state;
-	uint64_t id, number;		/* number: the worker knows it by; ascends in a link */
+	uint64_t id, number;		/* number: by which the worker knows the job; ascends in a link */
 	int32_t *ids, num_tokens;
 	int32_t first, end;		/* pages of the prompt */
 	int32_t *pages;			/* [end - first]: where they go */
@@ -28,10 +28,10 @@ struct pull_job {
 	struct cairn_run at;		/* the last run taken */
 };
 
-/* What passes between the thread of a link and its stream, in memory of host_alloc. */
+/* Memory of host_alloc that both the thread of a link and operations on its stream use. */
 struct pull_notes {
 	struct cairn_run run;		/* the head in the slot */
-	int32_t places[];		/* of a run's pages: from and to (kv_move.h), [run_pages] each */
+	int32_t places[];		/* of a run's pages: from, then to (kv_move.h), [run_pages] each */
 };
 
 struct pull_link {
@@ -44,7 +44,7 @@ struct pull_link {
 	struct pull_job jobs[CAIRN_PULL_JOBS];
 	uint64_t last_number;
 	pthread_mutex_t writes;		/* held while pages are written; taken before the lock of p */
-	/* the thread's, of an epoch: */
+	/* used by the link's thread alone; all but failures belong to the current epoch: */
 	uint32_t epoch;
 	int failures;			/* workers that did not get ready, in a row */
 	const struct cairn_transport_table *table;	/* the one that the worker offers */
@@ -52,12 +52,12 @@ struct pull_link {
 	struct cairn_channel *c;
 	struct cairn_region *region;
 	int on_device;			/* runs come to device_ring */
-	uint64_t taken;			/* runs */
+	uint64_t taken;			/* number of runs taken */
 	uint8_t key[SODIUM_HASH_KEY_BYTES];
-	char *ring;			/* of all epochs, as are the next ones */
-	/* of a run's payload: checked here, where no peer can write; memory of host_alloc */
+	char *ring;			/* kept over all epochs, as are the members below */
+	/* a copy of a run's payload, in memory of host_alloc: checked here, where no peer can write */
 	char *copy;
-	/* the same in memory of the device, once a worker has offered a transport of devices */
+	/* ring and copy in memory of the device, once a worker has offered a transport of devices */
 	char *device_ring, *device_copy;
 	struct pull_notes *notes;
 	void *stream;
