@@ -445,6 +445,13 @@ int forward_may_skip_query(const struct cairn_model *m, const struct cairn_graph
 	return op->layer > 1 && op->layer < m->config.num_hidden_layers - 1 && op->kind != CAIRN_OP_ATTN;
 }
 
+/*
+ * The first workspace of attention, on a table whose attn_paged has one: as much as any decoding pass of the
+ * table `cuda` needs. If the workspace grew when requests become uneven for the first time, captured passes
+ * would be dropped in the middle of serving.
+ */
+#define FIRST_ATTN_BYTES	(16u << 20)
+
 int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *kv,
 			  const struct cairn_batch *b, void *stream, int *moved)
 {
@@ -465,6 +472,9 @@ int cairn_scratch_reserve(struct cairn_scratch *s, const struct cairn_kv_store *
 			continue;
 		if (op->block != CAIRN_BLOCK_HEAD || b->num_logits)
 			CAIRN_TRY(forward_run_op(&w, op));
+		if (op->kind == CAIRN_OP_ATTN && s->model->impl->attn_paged_workspace &&
+		    w.attn_bytes < FIRST_ATTN_BYTES)
+			w.attn_bytes = FIRST_ATTN_BYTES;
 	}
 	if (b->pages)
 		CAIRN_TRY(forward_pages_reserve(s, b, stream, moved));
