@@ -79,6 +79,26 @@ static int is_dense(const struct dropin_attn *a)
 	return !a->indices && !a->mask && !a->kv_fp8;
 }
 
+static int paged_bytes(const struct dropin *d, const struct cairn_attn_paged_args *p, size_t *bytes)
+{
+	*bytes = 0;
+	return d->table->attn_paged_workspace ? d->table->attn_paged_workspace(p, bytes) : 0;
+}
+
+/*
+ * If the number of keys is known, attn_paged may divide them among CTAs, which takes some MB. Callers that
+ * give less get the kernels for an unknown number.
+ */
+static int fit_keys(const struct dropin *d, const struct dropin_attn *a, struct cairn_attn_paged_args *p,
+		    size_t *bytes)
+{
+	CAIRN_TRY(paged_bytes(d, p, bytes));
+	if (!p->nnz_kv || aligned(*bytes) <= a->workspace_bytes)
+		return 0;
+	p->nnz_kv = 0;
+	return paged_bytes(d, p, bytes);
+}
+
 static int paged(const struct dropin *d, struct dropin_attn *a)
 {
 	struct cairn_attn_paged_args p = {
@@ -91,8 +111,8 @@ static int paged(const struct dropin *d, struct dropin_attn *a)
 		.dtype = a->dtype, .causal = a->causal, .sm_scale = a->sm_scale, .window = a->window,
 		.softcap = a->softcap, .kv_fp8 = a->kv_fp8,
 	};
-	size_t bytes = 0;
-	int asked = d->table->attn_paged_workspace ? d->table->attn_paged_workspace(&p, &bytes) : 0;
+	size_t bytes;
+	int asked = fit_keys(d, a, &p, &bytes);
 
 	CAIRN_TRY(op_workspace(a, asked, bytes, &p.workspace, &p.workspace_bytes));
 	return d->table->attn_paged(&p, a->stream);

@@ -307,6 +307,30 @@ static void fewer_sms_in_a_small_workspace(struct cairn_test *t)
 	EXPECT_CONTAINS(t, raised, "workspace: 9744 bytes are left, 10240 more are needed");
 }
 
+/* A workspace is needed only if the number of keys is known. */
+static int bytes_of_keys(const struct cairn_attn_paged_args *a, size_t *bytes)
+{
+	*bytes = a->nnz_kv ? 10000 : 0;
+	return 0;
+}
+
+static void keys_unknown_in_a_small_workspace(struct cairn_test *t)
+{
+	struct shape shape = { .form = PAGED2, .mask = MASK_CAUSAL, .window_left = -1, .dtype = CAIRN_F16 };
+	struct cairn_impl limited = table;
+	struct dropin d = { &limited, &dropin_arrays_host, &host };
+	struct world *w = new_world(&shape);
+
+	limited.attn_paged_workspace = bytes_of_keys;
+	EXPECT(t, run(w) == 0);
+	for (int bytes = 20000; bytes; bytes = bytes > 5000 ? 5000 : 0) {
+		answered_keys = -1;
+		w->dims[0][0] = bytes;
+		EXPECT(t, dropin_call(&d, DROPIN_PAGED_RUN, w->args, w->num_args, &w->values[7]) == 0);
+		EXPECT(t, bytes > 10000 ? answered_keys > 0 : answered_keys == 0);
+	}
+}
+
 static void decodes_one_row_each(struct cairn_test *t)
 {
 	struct shape shape = { .form = DECODE, .window_left = -1, .dtype = CAIRN_F16 };
@@ -369,6 +393,7 @@ static const struct cairn_unit units[] = {
 	{ "runs", runs }, { "plans", plans }, { "refusals", refusals },
 	{ "small_workspace", small_workspace },
 	{ "fewer_sms_in_a_small_workspace", fewer_sms_in_a_small_workspace },
+	{ "keys_unknown_in_a_small_workspace", keys_unknown_in_a_small_workspace },
 	{ "decodes_one_row_each", decodes_one_row_each },
 	{ "packs_high_bit_first", packs_high_bit_first }, { "exports", exports },
 };
