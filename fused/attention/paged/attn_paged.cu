@@ -232,6 +232,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 	if (on_part < 0)
 		return on_part;
 	CAIRN_TRY(find_residency(&decoder, &residency));
+	/* even if this stream has a part of the device: a later call by this plan may have all of it */
+	if (shares->most && !limited && !args->planned)
+		CAIRN_TRY(attn_shares_begin(args, shares, stream));
 	if (shares->most && !limited && !on_part)
 		return attn_shares_attend(args, max_rows, shares, stream);
 	if (row_tiles == 1 && args->nnz_kv && !limited && !on_part) {

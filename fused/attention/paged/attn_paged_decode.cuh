@@ -317,6 +317,40 @@ struct attn_scaling {
 	float scale_log2;
 };
 
+/*
+ * Brings Q, as it was loaded, into the form that products with K take, and completes *z, which has the scales
+ * of the KV head. Sets *cap, 0 without a softcap, and whether 8-bit keys meet Q in f16.
+ */
+template <int dtype, int head_dim, bool fp8>
+ATTN_DEV void prepare_q(const struct cairn_attn_paged_args &a, uint32_t (*q)[4], struct attn_scaling *z,
+			float *cap, bool *q_is_f16)
+{
+	*q_is_f16 = false;
+	if constexpr (fp8 && attn_places_codes<dtype, head_dim>()) {
+		const float down = attn_q_in_f16<head_dim>(q);
+
+		*q_is_f16 = down != 0;
+		z->scales.k *= *q_is_f16 ? down : 1;
+	} else if constexpr (fp8) {
+		attn_q_in_order<dtype, head_dim>(q);
+	}
+	z->scale_log2 = attn_logit_scale(a, z->scales.k) * ATTN_LOG2E;
+	*cap = attn_cap_factor(a, z->scales.k);
+}
+
+/* Sets the keys that a lane's two rows of the tile that begins at packed row row0 see. */
+ATTN_DEV void set_seen(const struct cairn_attn_paged_args &a, const struct attn_request &r, int row0,
+		       int lane, struct seen *see)
+{
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + lane / 4 + half * 8;
+
+		see->first[half] = attn_row_first(a, r, row);
+		see->span[half] = max(0, attn_row_sees(a, r, row) - see->first[half]);
+	}
+}
+
 /* Four columns of a row's state, with the row's maximum and sum. */
 struct attn_vec {
 	float4 o;

@@ -266,7 +266,7 @@ ATTN_DEV void walk(const struct cairn_attn_paged_args &a, const struct attn_divi
 		float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {}, cap;
 		uint32_t q[head_dim / 16][4];
 		struct attn_scaling z;
-		bool q_is_f16 = false;
+		bool q_is_f16;
 		struct seen see;
 		int freed;
 
@@ -275,23 +275,8 @@ ATTN_DEV void walk(const struct cairn_attn_paged_args &a, const struct attn_divi
 		upto = min(end, k->before + k->tiles);
 		load_q<dtype, head_dim, fp8>(q, a, k->r, 0, k->rows);
 		z.scales = attn_scales_of<fp8>(a, k->r.head);
-		if constexpr (fp8 && attn_places_codes<dtype, head_dim>()) {
-			const float down = attn_q_in_f16<head_dim>(q);
-
-			q_is_f16 = down != 0;
-			z.scales.k *= q_is_f16 ? down : 1;
-		} else if constexpr (fp8) {
-			attn_q_in_order<dtype, head_dim>(q);
-		}
-		z.scale_log2 = attn_logit_scale(a, z.scales.k) * ATTN_LOG2E;
-		cap = attn_cap_factor(a, z.scales.k);
-#pragma unroll
-		for (int half = 0; half < 2; half++) {
-			const int row = lane / 4 + half * 8;
-
-			see.first[half] = attn_row_first(a, k->r, row);
-			see.span[half] = max(0, attn_row_sees(a, k->r, row) - see.first[half]);
-		}
+		prepare_q<dtype, head_dim, fp8>(a, q, &z, &cap, &q_is_f16);
+		set_seen(a, k->r, 0, lane, &see);
 		for (; tile < upto; tile += warps) {
 			const int refill = n == 0 ? stages - 1 : n - 1;
 
@@ -419,9 +404,11 @@ int attn_shares_lay_out(const struct cairn_attn_paged_args *args, int32_t reside
 			struct attn_shares_room *room, size_t *bytes)
 {
 	const int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads;
+	/* of 16 keys or more; a request without keys has one */
+	const int64_t most_tiles = args->nnz_kv / 16 + args->kv.batch;
 
 	*room = {};
-	if (!choose_kernel(args) || num_tasks > INT32_MAX)
+	if (!choose_kernel(args) || num_tasks > INT32_MAX || most_tiles > INT32_MAX)
 		return 0;
 	room->most = resident / args->num_kv_heads;
 	if (!room->most)
@@ -432,24 +419,34 @@ int attn_shares_lay_out(const struct cairn_attn_paged_args *args, int32_t reside
 	return 0;
 }
 
-int attn_shares_attend(const struct cairn_attn_paged_args *args, int32_t max_rows,
-		       const struct attn_shares_room *room, void *stream)
+int attn_shares_begin(const struct cairn_attn_paged_args *args, const struct attn_shares_room *room,
+		      void *stream)
 {
-	const int32_t group = args->num_qo_heads / args->num_kv_heads, dim = args->head_dim;
+	uint32_t *arrived = (uint32_t *)((char *)args->workspace + room->arrived);
 	int32_t num_tasks = args->kv.batch * args->num_kv_heads;
-	char *workspace = (char *)args->workspace;
-	struct attn_divided u = {
-		max_rows, group, attn_magic((uint32_t)group), room->most,
-		(uint32_t *)(workspace + room->arrived), (float *)(workspace + room->states),
-	};
-	void *params[] = { (void *)args, &u }, *zero_params[] = { &u.arrived, &num_tasks };
+	void *params[] = { &arrived, &num_tasks };
 	struct cairn_launch l = {};
 
 	l.pdl = 1;
 	l.stream = stream;
 	l.block[0] = 256;
-	if (!args->planned)
-		CAIRN_TRY(cairn_launch((const void *)zero_kernel, &l, zero_params));
+	return cairn_launch((const void *)zero_kernel, &l, params);
+}
+
+int attn_shares_attend(const struct cairn_attn_paged_args *args, int32_t max_rows,
+		       const struct attn_shares_room *room, void *stream)
+{
+	const int32_t group = args->num_qo_heads / args->num_kv_heads, dim = args->head_dim;
+	char *workspace = (char *)args->workspace;
+	struct attn_divided u = {
+		max_rows, group, attn_magic((uint32_t)group), room->most,
+		(uint32_t *)(workspace + room->arrived), (float *)(workspace + room->states),
+	};
+	void *params[] = { (void *)args, &u };
+	struct cairn_launch l = {};
+
+	l.pdl = 1;
+	l.stream = stream;
 	l.grid[0] = (unsigned int)(room->most * args->num_kv_heads);
 	l.block[0] = (unsigned int)attn_shares_warps(dim, args->kv_fp8) * 32;
 	l.smem = dim == 64 ? smem_of<64>(args->kv_fp8) : dim == 128 ? smem_of<128>(args->kv_fp8) :

@@ -17,6 +17,9 @@ struct attn_shares_room {
  */
 int attn_shares_lay_out(const struct cairn_attn_paged_args *args, int32_t resident,
 			struct attn_shares_room *room, size_t *bytes);
+/* Prepares the workspace for calls of attn_shares_attend(): of this call, and of those that use its plan. */
+int attn_shares_begin(const struct cairn_attn_paged_args *args, const struct attn_shares_room *room,
+		      void *stream);
 /* Attends to the requests of up to max_rows packed rows, at most ATTN_DECODE_TILE. */
 int attn_shares_attend(const struct cairn_attn_paged_args *args, int32_t max_rows,
 		       const struct attn_shares_room *room, void *stream);

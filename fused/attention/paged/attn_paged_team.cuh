@@ -78,7 +78,7 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 	const int32_t step = warps * keys, end = min(span.begin + last_tile * keys, span.end);
 	int32_t key = span.begin + (first_tile + warp) * keys;
 	struct seen see;
-	bool q_is_f16 = false;
+	bool q_is_f16;
 
 #pragma unroll
 	for (int i = 0; i < stages; i++)
@@ -94,23 +94,8 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 		ptx_cp_async_commit_group();
 	}
 	place = places[stages - 1];
-	if constexpr (fp8 && attn_places_codes<dtype, head_dim>()) {
-		const float down = attn_q_in_f16<head_dim>(q);
-
-		q_is_f16 = down != 0;
-		z.scales.k *= q_is_f16 ? down : 1;
-	} else if constexpr (fp8) {
-		attn_q_in_order<dtype, head_dim>(q);
-	}
-	z.scale_log2 = attn_logit_scale(a, z.scales.k) * ATTN_LOG2E;
-	cap = attn_cap_factor(a, z.scales.k);
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		int row = row0 + lane / 4 + half * 8;
-
-		see.first[half] = attn_row_first(a, r, row);
-		see.span[half] = max(0, attn_row_sees(a, r, row) - see.first[half]);
-	}
+	prepare_q<dtype, head_dim, fp8>(a, q, &z, &cap, &q_is_f16);
+	set_seen(a, r, row0, lane, &see);
 	for (int n = 0; key < end; key += step) {
 		int next = key + (stages - 1) * step;
 		int refill = n == 0 ? stages - 1 : n - 1;	/* the stage that the previous tile freed */
