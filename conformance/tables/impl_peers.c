@@ -14,14 +14,23 @@
 
 #include "conformance/peers/cudnn_attn.h"
 #include "conformance/tables/tables.h"
+#include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 
 static char library[64] = "other libraries";
 
-static int gemm(const struct cairn_gemm_args *a, void *stream)
+static int product(const struct cairn_gemm_args *a, void *stream)
 {
 	snprintf(library, sizeof(library), "cublaslt");
 	return cairn_gemm_cublaslt(a, stream);
+}
+
+static int gemm(const struct cairn_gemm_args *a, void *stream)
+{
+	CAIRN_TRY(cairn_gemm_check(a));
+	if (a->sms && a->m <= 8 && a->dtype != CAIRN_F32)
+		return cairn_error(EOPNOTSUPP, "gemm: sms: with up to 8 rows, cuBLASLt's bits depend on it");
+	return product(a, stream);
 }
 
 /* The same product; cuBLASLt promises nothing about the bits, and the suite skips what it lacks. */
@@ -42,7 +51,7 @@ static int gemm_fixed(const struct cairn_gemm_fixed_args *a, void *stream)
 	if (a->epilogue != CAIRN_GEMM_FIXED_PLAIN || a->out_stride || a->a_stride)
 		return cairn_error(EOPNOTSUPP,
 				   "gemm_fixed: epilogue, out_stride, a_stride: not supported by cuBLASLt");
-	return gemm(&g, stream);
+	return product(&g, stream);
 }
 
 static int gemm_fixed_workspace(const struct cairn_gemm_fixed_args *a, size_t *bytes)

@@ -36,6 +36,7 @@
  * Shared memory, w warps                                             head_dim 64   128   256
  *   0         [w][stages][K tile, V tile], 16 keys each, swizzled; stages    6     3     2
  *             8-bit keys: 32, 32, 16 keys each; stages                       4     2     4
+ *             before the loop, with 16-bit keys, in the last stage of each warp: Q, swizzled as K is
  *             after the loop, at the start of each warp's ring: its O, [16][head_dim] f32
  *   w * ring  m [w][16], l [w][16] of the warps, m [16], l [16] of the CTA
  *   KiB, whole SM (w = 8; 12 with 8-bit keys; head_dim 256: 6)             193   193   193
@@ -43,7 +44,7 @@
  * Barriers: after the loop, __syncthreads() once and the cluster barrier twice. There is one cp.async group
  * for each tile, and empty groups follow the last tile, so waiting for all but stages - 2 groups always waits
  * for tile n.
- * Registers: 110, 167, 252 for head_dim 64, 128, 256 (O 128 and Q 64 of the 252), 121, 167, 253 with 8-bit
+ * Registers: 109, 167, 252 for head_dim 64, 128, 256 (O 128 and Q 64 of the 252), 121, 167, 253 with 8-bit
  * keys; no spills.
  * Floor: one read of K and V at the read ceiling (4.58 TB/s on an H200). Hiding the latency takes about 40
  * KiB in flight on each SM; these rings have 96 to 160, depending on head_dim. Keys of 8 bits

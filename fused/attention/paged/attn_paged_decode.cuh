@@ -34,31 +34,68 @@ template <int dim, bool fp8> ATTN_CONST ring_bytes(void)
 {
 	return num_stages<dim, fp8>() * 2 * tile_bytes<dim, fp8>();
 }
+template <int stages> ATTN_DEV int stage_before(int n) { return n == 0 ? stages - 1 : n - 1; }
 /* Returns the warps of the widest CTA. */
 template <int dim, bool fp8> ATTN_CONST num_warps(void) { return attn_decode_warps(dim, fp8, ATTN_WHOLE); }
 
-/* Loads Q as A fragments from global memory; rows of the tile past `rows` are zero. */
-template <int dtype, int head_dim, bool fp8>
-ATTN_DEV void load_q(uint32_t (*q)[4], const struct cairn_attn_paged_args &a, const struct attn_request &r,
-		     int row0, int rows)
+/*
+ * Q of 8-bit keys is loaded into registers, in which it is then converted. Rows of the tile past `rows` are
+ * zeros, here and below.
+ */
+template <int head_dim>
+ATTN_DEV void load_q_for_codes(uint32_t (*q)[4], const struct cairn_attn_paged_args &a,
+			       const struct attn_request &r, int row0, int rows)
+{
+#pragma unroll
+	for (int half = 0; half < 2; half++) {
+		int row = row0 + threadIdx.x % 32 / 4 + half * 8;
+		const uint16_t *from = (const uint16_t *)a.q + attn_q_row(a, r, row);
+
+		attn_q_for_codes<head_dim>(q, half, from, row < rows);
+	}
+}
+
+/*
+ * Returns the lane. The asm keeps the compiler from computing what follows from it before a loop over tasks,
+ * the steps of which would lack the registers.
+ */
+ATTN_DEV int late_lane(void)
 {
 	int lane = threadIdx.x % 32;
 
-#pragma unroll
-	for (int half = 0; half < 2; half++) {
-		int row = row0 + lane / 4 + half * 8;
-		const uint32_t *from = (const uint32_t *)((const uint16_t *)a.q + attn_q_row(a, r, row));
+	asm volatile("" : "+r"(lane));
+	return lane;
+}
 
-		if constexpr (fp8) {
-			attn_q_for_codes<head_dim>(q, half, (const uint16_t *)from, row < rows);
-		} else {
+/*
+ * Q of 16-bit keys passes through shared memory: this starts its copy to s_q. If it were loaded into
+ * registers, the first product of every step in the loop over the keys would wait for it, and with it for the
+ * page ids of the next step, which ptxas puts on the same scoreboard.
+ */
+template <int head_dim>
+ATTN_DEV void copy_q(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_q,
+		     int row0, int rows)
+{
+	constexpr int chunks = head_dim / 8;
+	const int lane = late_lane(), first = lane / chunks, chunk = lane % chunks;
+
 #pragma unroll
-			for (int k = 0; k < head_dim / 16; k++) {
-				q[k][half] = row < rows ? from[k * 8 + lane % 4] : 0;
-				q[k][half + 2] = row < rows ? from[k * 8 + lane % 4 + 4] : 0;
-			}
-		}
+	for (int i = first; i < first + ROWS; i += 32 / chunks) {
+		const int exists = row0 + i < rows;
+		const int64_t at = exists ? attn_q_row(a, r, row0 + i) + chunk * 8 : 0;
+
+		ptx_cp_async_cg(s_q + attn_swizzle(i, chunk, head_dim * 2), (const uint16_t *)a.q + at,
+				exists ? 16 : 0);
 	}
+}
+
+/* Loads Q as A fragments from s_q. The whole warp has waited for the copies of all its lanes. */
+template <int head_dim> ATTN_DEV void read_q(uint32_t (*q)[4], uint32_t s_q)
+{
+	s_q += attn_q_at<head_dim>(late_lane());
+#pragma unroll
+	for (int k = 0; k < head_dim / 16; k++)
+		ptx_ldmatrix_x4(q[k], s_q ^ k * 32);
 }
 
 /* The keys that each of a lane's two rows sees: first .. first + span - 1. */

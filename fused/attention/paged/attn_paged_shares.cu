@@ -269,16 +269,28 @@ ATTN_DEV void walk(const struct cairn_attn_paged_args &a, const struct attn_divi
 		bool q_is_f16;
 		struct seen see;
 		int freed;
+		/* the stage of the last tile is refilled only by the next step of the loop below */
+		const uint32_t s_q = s_warp + stage_before<stages>(n) * stage;
 
 		if (!k->tiles)
 			continue;
 		upto = min(end, k->before + k->tiles);
-		load_q<dtype, head_dim, fp8>(q, a, k->r, 0, k->rows);
+		if constexpr (fp8) {
+			load_q_for_codes<head_dim>(q, a, k->r, 0, k->rows);
+		} else {
+			copy_q<head_dim>(a, k->r, s_q, 0, k->rows);
+			ptx_cp_async_commit_group();
+		}
 		z.scales = attn_scales_of<fp8>(a, k->r.head);
 		prepare_q<dtype, head_dim, fp8>(a, q, &z, &cap, &q_is_f16);
 		set_seen(a, k->r, 0, lane, &see);
+		if constexpr (!fp8) {
+			ptx_cp_async_wait_group<0>();
+			__syncwarp();
+			read_q<head_dim>(q, s_q);
+		}
 		for (; tile < upto; tile += warps) {
-			const int refill = n == 0 ? stages - 1 : n - 1;
+			const int refill = stage_before<stages>(n);
 
 			ptx_cp_async_wait_group<stages - 2>();
 			__syncwarp();
@@ -295,8 +307,7 @@ ATTN_DEV void walk(const struct cairn_attn_paged_args &a, const struct attn_divi
 		if (upto == share.end)
 			ptx_griddepcontrol_launch_dependents();
 		__syncwarp();
-		/* the stage of the last tile is refilled only by the next step of the loop */
-		freed = warp * ring + (n == 0 ? stages - 1 : n - 1) * stage;
+		freed = warp * ring + stage_before<stages>(n) * stage;
 		put_state<dtype, head_dim, fp8>(d.ring + freed, d.m + warp * ROWS, d.l + warp * ROWS, o, m, l,
 						k->rows);
 		if (lane == 0)

@@ -61,14 +61,10 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 {
 	constexpr int stages = num_stages<head_dim, fp8>(), ring = ring_bytes<head_dim, fp8>();
 	constexpr int keys = tile_keys<head_dim, fp8>(), stage = 2 * tile_bytes<head_dim, fp8>();
-	/*
-	 * Number of tiles whose copies start before Q is loaded. Q for 8-bit keys comes first, because it is
-	 * converted before the main loop; with two stages, the copying loop below has only step 0.
-	 */
-	constexpr int q_before = fp8 || stages == 2 ? 0 : 1;
 	const struct attn_decode_smem s = decode_smem<head_dim, fp8>();
 	int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
-	uint32_t s_warp = ptx_smem(s.ring) + warp * ring;
+	/* Q is copied to the stage that the loop fills first */
+	uint32_t s_warp = ptx_smem(s.ring) + warp * ring, s_q = s_warp + (stages - 1) * stage;
 	int32_t page_shift = kv_page_shift(a.kv.page_size);
 	float o[head_dim / 8][4] = {}, m[2] = { -CUDART_INF_F, -CUDART_INF_F }, l[2] = {};
 	struct attn_scaling z;
@@ -83,22 +79,28 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 #pragma unroll
 	for (int i = 0; i < stages; i++)
 		places[i] = attn_look_up(a, r, page_shift, key + i * step + lane, lane < keys ? end : 0);
+	if (fp8)	/* first, because it is converted before the loop */
+		load_q_for_codes<head_dim>(q, a, r, row0, rows);
+	z.scales = attn_scales_of<fp8>(a, r.head);
 #pragma unroll
 	for (int i = 0; i < stages - 1; i++) {
-		if (i == q_before) {
-			load_q<dtype, head_dim, fp8>(q, a, r, row0, rows);
-			z.scales = attn_scales_of<fp8>(a, r.head);
-		}
 		if (key + i * step < end)
 			gather<head_dim, fp8>(a, r, s_warp + i * stage, attn_slot_at(a, places[i]));
+		if (!fp8 && i == 0)
+			copy_q<head_dim>(a, r, s_q, row0, rows);
 		ptx_cp_async_commit_group();
 	}
 	place = places[stages - 1];
 	prepare_q<dtype, head_dim, fp8>(a, q, &z, &cap, &q_is_f16);
 	set_seen(a, r, row0, lane, &see);
+	if (!fp8) {
+		ptx_cp_async_wait_group<stages - 2>();
+		__syncwarp();
+		read_q<head_dim>(q, s_q);
+	}
 	for (int n = 0; key < end; key += step) {
 		int next = key + (stages - 1) * step;
-		int refill = n == 0 ? stages - 1 : n - 1;	/* the stage that the previous tile freed */
+		int refill = stage_before<stages>(n);	/* the stage that the previous tile freed */
 
 		ptx_cp_async_wait_group<stages - 2>();
 		__syncwarp();
