@@ -107,9 +107,10 @@ static inline void paged_kv_tables(struct cairn_op *op, struct paged *p, size_t 
 	for (int i = 0; i < total; i++) {
 		int32_t *id = &indices[before + i];
 
-		*id = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
 		if (p->flags & PAGED_CYCLE)
 			*id = ids[i < total - 2 ? i % p->pool : p->num_pages - total + i];
+		else
+			*id = ids ? ids[p->num_pages - 1 - i] : p->num_pages - 1 - 2 * i;
 		if (p->flags & PAGED_DUPLICATE)
 			*id = ids[cairn_op_range(op, 0, total / 3)];
 		if (p->flags & PAGED_SAME)
