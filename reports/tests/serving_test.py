@@ -39,7 +39,7 @@ def serving(share=61.0, host_us=30.0, reached=True):
         raw("scheduler_claims", "late_ends", "host", dropped_share=0.0033),
         raw(
             "speculation", "llama3_8b_speculation", plain_ms=3.5, rows8_ms=4.0, rows8=1.143, rows16_ms=4.4, rows16=1.257,
-            forced_ms=1.4, forced=2.5, none_right_ms=3.55, none_right=0.986,
+            tree16_ms=4.5, tree16=1.286, forced_ms=1.4, forced=2.5, none_right_ms=3.55, none_right=0.986,
         ),
         raw("speculation", "llama3_8b_speculation_ops_8", gemm_ms=4.1, attn_ms=0.4, other_ms=0.8),
     ]  # fmt: skip

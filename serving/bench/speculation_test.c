@@ -8,6 +8,7 @@
  *	  plain_ms           without speculation
  *	  rows8_ms, rows16_ms    7 and 15 drafts in each step, none of them right: the time of a step; and
  *	                     rows8, rows16: that in plain steps
+ *	  tree16_ms, tree16    the same with 15 drafts as a binary tree
  *	  forced_ms, forced  four drafts in each step, so many of them right that a step gives 3.08 tokens:
  *	                     the time per token, and how many times as fast as plain that is
  *	  none_right_ms, none_right    four drafts at most, as many as pay, none of them right
@@ -47,10 +48,14 @@ static int32_t draft(void *ctx, uint64_t id, int32_t index, const int32_t *token
 {
 	struct run *r = ctx;
 
-	(void)id, (void)index, (void)tokens, (void)num, (void)parents;
+	(void)id, (void)index, (void)tokens, (void)num;
 	for (int32_t k = 0; k < room; k++) {
 		r->seed = r->seed * 6364136223846793005u + 1442695040888963407u;
 		drafts[k] = (double)(r->seed >> 33) < r->right * 0x1p31 ? TOKEN : WRONG;
+		if (r->opt.branches == 2) {
+			parents[k] = k / 2;
+			drafts[k] += k % 2;
+		}
 	}
 	return room;
 }
@@ -110,12 +115,15 @@ static double ms(const struct run *r, int64_t per)
 
 static void measure(struct cairn_test *t, struct cairn_model *m, int32_t num_prompt, const char *name)
 {
-	struct run plain = { .seed = 1 }, rows8 = plain, rows16 = plain, forced = plain, none = plain;
+	struct run plain = { .seed = 1 }, rows8 = plain, rows16 = plain, tree16 = plain, forced = plain;
+	struct run none = plain;
 	struct cairn_engine_stats stats, s;
 	const int64_t tokens = NEW - WARM_UP;
 
 	rows8.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 7, .always = 1 };
 	rows16.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 15, .always = 1 };
+	tree16.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 4, .branches = 2,
+						 .tree_rows = 15, .always = 1 };
 	forced.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 4, .always = 1 };
 	none.opt = (struct cairn_speculation){ CAIRN_SPECULATE_CALLER, .num_tokens = 4 };
 	forced.right = CHANCE_3_08;
@@ -124,14 +132,18 @@ static void measure(struct cairn_test *t, struct cairn_model *m, int32_t num_pro
 	EXPECT(t, s.speculation.accepted_tokens == 0 && rows8.steps == tokens);
 	run(t, m, num_prompt, NEW, &rows16, &s);
 	EXPECT(t, s.speculation.accepted_tokens == 0 && rows16.steps == tokens);
+	run(t, m, num_prompt, NEW, &tree16, &s);
+	EXPECT(t, s.speculation.accepted_tokens == 0 && tree16.steps == tokens);
 	run(t, m, num_prompt, NEW, &forced, &stats);
 	run(t, m, num_prompt, NEW, &none, &s);
 	cairn_row(t, name, "cuda",
 		  "\"plain_ms\":%.4f,\"rows8_ms\":%.4f,\"rows8\":%.3f,\"rows16_ms\":%.4f,\"rows16\":%.3f,"
-		  "\"forced_ms\":%.4f,\"forced\":%.3f,\"tokens_a_step\":%.3f,\"none_right_ms\":%.4f,"
-		  "\"none_right\":%.3f,\"none_right_drafts\":%lld,\"pauses\":%lld",
+		  "\"tree16_ms\":%.4f,\"tree16\":%.3f,\"forced_ms\":%.4f,\"forced\":%.3f,"
+		  "\"tokens_a_step\":%.3f,\"none_right_ms\":%.4f,\"none_right\":%.3f,"
+		  "\"none_right_drafts\":%lld,\"pauses\":%lld",
 		  ms(&plain, tokens), ms(&rows8, tokens), ms(&rows8, tokens) / ms(&plain, tokens),
-		  ms(&rows16, tokens), ms(&rows16, tokens) / ms(&plain, tokens), ms(&forced, tokens),
+		  ms(&rows16, tokens), ms(&rows16, tokens) / ms(&plain, tokens), ms(&tree16, tokens),
+		  ms(&tree16, tokens) / ms(&plain, tokens), ms(&forced, tokens),
 		  ms(&plain, tokens) / ms(&forced, tokens), (double)tokens / (double)forced.steps,
 		  ms(&none, tokens), ms(&plain, tokens) / ms(&none, tokens),
 		  (long long)s.speculation.draft_tokens, (long long)s.speculation.pauses);
@@ -248,6 +260,12 @@ static void forced(struct cairn_test *t)
 		r.opt.num_tokens = 7;
 		run(t, m, 40, 100, &r, &stats);
 		EXPECT(t, r.steps == 100 - WARM_UP && stats.speculation.accepted_tokens == 0);
+		r.opt.num_tokens = 4;
+		r.opt.branches = 2;
+		r.opt.tree_rows = 15;
+		run(t, m, 40, 100, &r, &stats);
+		EXPECT(t, r.steps == 100 - WARM_UP && stats.speculation.accepted_tokens == 0);
+		EXPECT(t, stats.speculation.draft_tokens >= 15 * r.steps);
 		cairn_model_free(m);
 	}
 	close_golden(&g);
