@@ -108,7 +108,7 @@ void cairn_fill(struct cairn_op *op, void *p, int dtype, int64_t count, double s
 
 		fill_part(op, p, dtype, i, end - i < FILL_PART ? end - i : FILL_PART, scale);
 	}
-	if (op->only_sizes)
+	if (op->only_sizes && count)
 		memset(p, 0, (size_t)count * esize);
 	#pragma omp parallel for schedule(static) if (count > 16 * block)
 	for (int64_t i = block; i < (op->only_sizes ? 0 : count); i += block)

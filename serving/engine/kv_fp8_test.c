@@ -166,6 +166,7 @@ static int with_extras(struct cairn_test *t, const struct golden *g, const struc
 	struct cairn_safetensors *st;
 	char path[PATH_MAX + 32], *json = malloc(1 << 20), *data;
 	size_t at = 0, begin = 0, pad;
+	float values[ARRAY_SIZE(extras->values)];
 	uint64_t header;
 
 	snprintf(dir, PATH_MAX, "%s", cairn_tmpdir(t));
@@ -192,8 +193,9 @@ static int with_extras(struct cairn_test *t, const struct golden *g, const struc
 				      "\"data_offsets\":[%zu,%zu]}", extras[i].name, extras[i].dtype,
 				      extras[i].shape, begin, begin + bytes);
 		for (int k = 0; k < extras[i].num; k++)
-			cairn_store(data + begin, extras[i].bytes == 4 ? CAIRN_F32 : CAIRN_BF16, k,
+			cairn_store(values, extras[i].bytes == 4 ? CAIRN_F32 : CAIRN_BF16, k,
 				    (double)extras[i].values[k]);
+		memcpy(data + begin, values, bytes);	/* not aligned, as tensors of a file may be */
 		begin += bytes;
 	}
 	json[at++] = '}';
