@@ -25,6 +25,7 @@ static int product(const struct cairn_gemm_args *a, void *stream)
 	return cairn_gemm_cublaslt(a, stream);
 }
 
+/* With up to 8 rows, the bits must not depend on sms, as those of cuBLASLt do. */
 static int gemm(const struct cairn_gemm_args *a, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_check(a));

@@ -34,6 +34,7 @@ template <int dim, bool fp8> ATTN_CONST ring_bytes(void)
 {
 	return num_stages<dim, fp8>() * 2 * tile_bytes<dim, fp8>();
 }
+/* Returns the stage before stage n of a ring. If n has the next tile, it had the last one, and is free. */
 template <int stages> ATTN_DEV int stage_before(int n) { return n == 0 ? stages - 1 : n - 1; }
 /* Returns the warps of the widest CTA. */
 template <int dim, bool fp8> ATTN_CONST num_warps(void) { return attn_decode_warps(dim, fp8, ATTN_WHOLE); }
@@ -355,8 +356,9 @@ struct attn_scaling {
 };
 
 /*
- * Brings Q, as it was loaded, into the form that products with K take, and completes *z, which has the scales
- * of the KV head. Sets *cap, 0 without a softcap, and whether 8-bit keys meet Q in f16.
+ * Brings Q of 8-bit keys, as it was loaded, into the form that products with K take, and completes *z, which
+ * has the scales of the KV head. Sets *cap, 0 without a softcap, and whether 8-bit keys meet Q in f16. Q of
+ * 16-bit keys is read afterwards (read_q()).
  */
 template <int dtype, int head_dim, bool fp8>
 ATTN_DEV void prepare_q(const struct cairn_attn_paged_args &a, uint32_t (*q)[4], struct attn_scaling *z,

@@ -9,7 +9,8 @@
  *
  *   CTA:   lengths of all requests -> their tiles, by a prefix sum; descriptions of the share's requests
  *   warp:  every nth tile of the share, across requests, through a ring as in attn_paged.cu: the
- *          copies of the next request's first tiles are in flight while the states of this one are merged
+ *          copies of the next request's first tiles are in flight while the states of this one are merged.
+ *          Q of 16-bit keys passes through the stage that is free at the begin of a request
  *   after the last tile of a request: O of each warp -> the stage that the warp freed last; m, l -> their
  *          arrays | CTA barrier | merge over warps | CTA barrier
  *
@@ -22,7 +23,7 @@
  * Shared memory: that of attn_paged.cu, and a struct task for each thread.
  * Barriers: __syncthreads() twice for each request of a share, four times if the share has only a part of the
  * request; besides, once before each walk, and twice for each prefix sum.
- * Registers: 148, 180, 255 for head_dim 64, 128, 256; 150, 217 with 8-bit keys of 64, 128; no spills.
+ * Registers: 148, 182, 255 for head_dim 64, 128, 256; 150, 217 with 8-bit keys of 64, 128; no spills.
  * Floor and optimisation history: attn_paged.cu, ../NOTES.md.
  */
 #include "fused/attention/paged/attn_paged_decode.cuh"

@@ -79,7 +79,7 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 #pragma unroll
 	for (int i = 0; i < stages; i++)
 		places[i] = attn_look_up(a, r, page_shift, key + i * step + lane, lane < keys ? end : 0);
-	if (fp8)	/* first, because it is converted before the loop */
+	if constexpr (fp8)	/* first, because it is converted before the loop */
 		load_q_for_codes<head_dim>(q, a, r, row0, rows);
 	z.scales = attn_scales_of<fp8>(a, r.head);
 #pragma unroll
@@ -93,7 +93,7 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 	place = places[stages - 1];
 	prepare_q<dtype, head_dim, fp8>(a, q, &z, &cap, &q_is_f16);
 	set_seen(a, r, row0, lane, &see);
-	if (!fp8) {
+	if constexpr (!fp8) {
 		ptx_cp_async_wait_group<stages - 2>();
 		__syncwarp();
 		read_q<head_dim>(q, s_q);
