@@ -286,6 +286,13 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}, %" #f \
 		     ", %" #b_at ", p, 1, 1;\n\t}" \
 		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
+/* a, b: the low halves of descriptors, as in WGMMA_RS_K */
+#define WGMMA_E4M3_SS_K(n, f, b_at, p_at) \
+	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 a, b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
+		     "mov.b64 a, {%" #f ", 0x40000040};\n\tmov.b64 b, {%" #b_at ", 0x40000040};\n\t" \
+		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}" \
+		     ", a, b, p, 1, 1;\n\t}" \
+		     : D##f(d) : "r"(a), "r"(b), "r"(add) : "memory")
 #define WGMMA_E4M3_RS(n, f, a1, a2, a3, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}, {%" #f \
@@ -299,6 +306,15 @@ template <int n> PTX void ptx_wgmma_e4m3_ss(float *d, uint64_t a, uint64_t b, in
 		WGMMA_E4M3_SS(64, 32, 33, 34);
 	else
 		WGMMA_E4M3_SS(128, 64, 65, 66);
+}
+
+template <int n> PTX void ptx_wgmma_e4m3_ss_k(float *d, uint32_t a, uint32_t b, int add)
+{
+	static_assert(n == 64 || n == 128, "no such product");
+	if constexpr (n == 64)
+		WGMMA_E4M3_SS_K(64, 32, 33, 34);
+	else
+		WGMMA_E4M3_SS_K(128, 64, 65, 66);
 }
 
 template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint64_t b, int add)
@@ -350,6 +366,7 @@ template <int n> PTX void ptx_wgmma_e4m3_rs(float *d, const uint32_t a[4], uint6
 #undef WGMMA_RS
 #undef WGMMA_RS_K
 #undef WGMMA_E4M3_SS
+#undef WGMMA_E4M3_SS_K
 #undef WGMMA_E4M3_RS
 
 #endif

@@ -4,6 +4,10 @@
  *
  * Tiles, ring and warps: gemm_fixed_ring.cuh. Ends of tiles: gemm_fixed_write.cuh.
  *
+ * SILU_MUL: the end of a tile takes about 1300 clocks more. There the second warpgroup begins LAG stages
+ * behind the first one, so that one multiplies while the other one writes its results. Without SILU_MUL both
+ * begin at once, because a lag keeps slots of the ring.
+ *
  * Order of sums: a thread's sums are the accumulators of wgmma, to which each step adds 16 products; steps
  * follow k. Rows and columns outside of the matrices arrive as zeros and change no other sum.
  */
@@ -12,6 +16,25 @@
 
 #include "primitives/gemm/fixed/gemm_fixed_write.cuh"
 #include "primitives/ptx/wgmma.cuh"
+
+#define LAG		2		/* stages; the ring has more */
+#define LAG_BARRIER	1
+
+/* Returns the stage after which the first warpgroup calls let_loose(), or -1. The second one waits for it. */
+TILE int begin_in_turn(const struct cairn_gemm_fixed_args &g, const struct gemm_fixed_plan &p)
+{
+	if (g.epilogue != CAIRN_GEMM_FIXED_SILU_MUL || p.groups == 1)
+		return -1;
+	if (threadIdx.x < 128)
+		return min(LAG, p.stages) - 1;
+	ptx_bar_sync(LAG_BARRIER, CONSUMERS);
+	return -1;
+}
+
+TILE void let_loose(void)
+{
+	ptx_bar_arrive(LAG_BARRIER, CONSUMERS);
+}
 
 /*
  * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` this warpgroup lets the
@@ -56,7 +79,7 @@ TILE void consume(const struct cairn_gemm_fixed_args &g, const struct gemm_fixed
 {
 	const int32_t units = p.rows * p.cols;
 	struct turn turn = { 0, 0 };
-	int mark = begin_in_turn(p);
+	int mark = begin_in_turn(g, p);
 
 	ptx_griddepcontrol_wait();	/* the preceding kernel may read out's memory */
 	for (int unit = s.cluster; unit < units; unit += p.clusters) {

@@ -34,6 +34,7 @@ struct gemm_fixed_plan {
 	int32_t pair;			/* CTAs of a cluster: 1 or 2 */
 	int32_t slots, stages;		/* stages in the ring; stages of a tile */
 	int32_t rows, cols;		/* units along m and along n */
+	int32_t band;			/* units along m that are taken before the next columns */
 	int32_t clusters;		/* clusters of the launch */
 };
 
@@ -59,14 +60,14 @@ GEMM_FIXED_PLAN int32_t gemm_fixed_unit_rows(const struct gemm_fixed_plan *p)
  */
 GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at, int32_t *row, int32_t *col)
 {
-	const int32_t most = GEMM_FIXED_TOGETHER / gemm_fixed_unit_rows(p);
-	const int32_t band = most < p->rows ? most : p->rows;
-	const int32_t first = at / (band * p->cols) * band, left = p->rows - first;
-	const int32_t high = left < band ? left : band;
+	int32_t first = 0, high;
 
+	if (p->band < p->rows)
+		first = (int32_t)((uint32_t)at / (uint32_t)(p->band * p->cols)) * p->band;
+	high = p->rows - first < p->band ? p->rows - first : p->band;
 	at -= first * p->cols;
-	*row = first + at % high;
-	*col = at / high;
+	*col = (int32_t)((uint32_t)at / (uint32_t)high);
+	*row = first + at - *col * high;
 }
 
 /* The call as far as the plan needs it; sms: those that it may use. */
@@ -79,10 +80,10 @@ struct gemm_fixed_shape {
 
 /*
  * Estimates the clocks of the call. A stage takes as long as the slowest of three activities. Multiplying: an
- * SM multiplies 64 x 64 x width in 2 width clocks. Fetching: 40 bytes a clock; a pair reads each row of b
- * once. Shared memory, 128 bytes a clock: the stage is written, then each warpgroup reads its rows of a once
- * for each batch, and all rows of b. An eighth of the fetching time is always added for its energy, because
- * the power limit sets the clock. The beginning of the first tile and the end of each tile are not
+ * SM multiplies 64 x 64 x width in 2 width clocks. Fetching: 48 bytes a clock, 40 in a pair, which reads each
+ * row of b once. Shared memory, 128 bytes a clock: the stage is written, then each warpgroup reads its rows
+ * of a once for each batch, and all rows of b. An eighth of the fetching time is always added for its energy,
+ * because the power limit sets the clock. The beginning of the first tile and the end of each tile are not
  * overlapped. NOTES.md compares this with times.
  */
 static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
@@ -90,7 +91,8 @@ static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const s
 	const int32_t tile_rows = GEMM_FIXED_GROUP_ROWS * p->groups;
 	const int32_t fetched = (s->m < tile_rows ? s->m : tile_rows) + p->width / p->pair;
 	const int32_t batches = gemm_fixed_div_up(p->width, s->batch);
-	const int64_t multiply = 2 * p->groups * p->width, fetch = fetched * GEMM_FIXED_STAGE_K * 2 / 40;
+	const int64_t multiply = 2 * p->groups * p->width;
+	const int64_t fetch = fetched * GEMM_FIXED_STAGE_K * 2 / (p->pair == 1 ? 48 : 40);
 	const int64_t shared = tile_rows * (1 + batches) + (1 + p->groups) * p->width;
 	const int64_t longer = multiply > fetch ? multiply : fetch;
 	const int64_t stage = (longer > shared ? longer : shared) + fetch / 8;
@@ -104,20 +106,23 @@ static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struc
 {
 	const int32_t slots = GEMM_FIXED_RING_BYTES / gemm_fixed_stage_bytes(p->groups, p->width);
 	const int32_t most = p->pair == 1 ? s->sms : s->sms / 2 < s->pairs ? s->sms / 2 : s->pairs;
+	const int32_t band = GEMM_FIXED_TOGETHER / gemm_fixed_unit_rows(p);
 	int64_t units;
 
 	p->slots = slots < GEMM_FIXED_MAX_SLOTS ? slots : GEMM_FIXED_MAX_SLOTS;
 	p->stages = gemm_fixed_div_up(s->k, GEMM_FIXED_STAGE_K);
 	p->rows = gemm_fixed_div_up(s->m, gemm_fixed_unit_rows(p));
 	p->cols = gemm_fixed_div_up(s->n, p->width);
+	p->band = band < p->rows ? band : p->rows;
 	units = (int64_t)p->rows * p->cols;
 	p->clusters = units < most ? (int32_t)units : most;
 	return p->clusters && units <= 0x7fffffff - 0x10000 ? (int32_t)units : 0;
 }
 
 /*
- * Chooses the width and whether CTAs run in pairs: the least clocks, then the greater width. `clusters` is 0
- * if the product has too many tiles.
+ * Chooses the width and whether CTAs run in pairs: the least clocks, then the greater width. The CTAs of a
+ * pair wait for each other, so pairs only pay if clusters have more than two tiles (NOTES.md). `clusters` is
+ * 0 if the product has too many tiles.
  */
 static inline struct gemm_fixed_plan gemm_fixed_choose(const struct gemm_fixed_shape *s)
 {
@@ -131,6 +136,8 @@ static inline struct gemm_fixed_plan gemm_fixed_choose(const struct gemm_fixed_s
 
 			p.groups = s->m > GEMM_FIXED_GROUP_ROWS ? 2 : 1;
 			if (!gemm_fixed_complete(&p, s))
+				continue;
+			if (pair == 2 && (int64_t)p.rows * p.cols <= 2 * p.clusters)
 				continue;
 			clocks = gemm_fixed_clocks(&p, s);
 			if (least && clocks >= least)

@@ -4,8 +4,8 @@
  *
  * Warps: up to two warpgroups multiply, each 64 rows of a by the whole width of the tile, and write their
  * results; one thread of the third fetches by TMA. It runs ahead as far as the ring allows, into the next
- * tile too, so that stages arrive while results are written. The second warpgroup begins LAG stages behind
- * the first one. With up to 64 rows of a only one warpgroup multiplies.
+ * tile too, so that stages arrive while results are written. With up to 64 rows of a only one warpgroup
+ * multiplies.
  *
  * A stage is 128 bytes of each row: 64 elements of 16 bits, or 128 of 8 bits, which count here as 64 pairs.
  *
@@ -44,13 +44,6 @@
 #define STAGED_BYTES	(WARP_ROWS * ROW_BYTES)
 #define MOST_SUMS	128		/* of a thread */
 #define SMEM_BYTES	(GEMM_FIXED_RING_BYTES + CONSUMERS / 32 * STAGED_BYTES + 2 * GEMM_FIXED_MAX_SLOTS * 8)
-
-/*
- * Stages by which the second warpgroup begins later than the first one, so that one multiplies while the
- * other one writes its results. The ring has more stages. 0: both begin at once.
- */
-#define LAG		2
-#define LAG_BARRIER	1
 
 #define TILE		static __device__ __forceinline__
 
@@ -173,22 +166,6 @@ TILE void release(const struct mine &s, int pair, int slot)
 	elected_arrive(s.empty + slot * 8);
 	if (pair > 1 && threadIdx.x % 32 < ELECTED_LANES)
 		ptx_mbarrier_arrive_relaxed_cluster(s.peer_empty + slot * 8);
-}
-
-/* Returns the stage after which the first warpgroup calls let_loose(), or -1. The second one waits for it. */
-TILE int begin_in_turn(const struct gemm_fixed_plan &p)
-{
-	if (!LAG || p.groups == 1)
-		return -1;
-	if (threadIdx.x < 128)
-		return min(LAG, p.stages) - 1;
-	ptx_bar_sync(LAG_BARRIER, CONSUMERS);
-	return -1;
-}
-
-TILE void let_loose(void)
-{
-	ptx_bar_arrive(LAG_BARRIER, CONSUMERS);
 }
 
 /* ---- the frame of a kernel ---- */

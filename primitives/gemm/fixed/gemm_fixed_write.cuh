@@ -84,8 +84,18 @@ TILE void stage_32(uint32_t staged, const float *d)
 	}
 }
 
+/* Copies 16 whole rows: this lane 16 bytes of every fourth row, which lie `rows` bytes apart. */
+TILE void copy_whole(uint32_t from, char *to, int64_t rows)
+{
+	__syncwarp();
+#pragma unroll
+	for (int i = 0; i < WARP_ROWS / 4; i++)
+		*(uint4 *)(to + i * rows) = ptx_ld_shared_v4((from ^ i % 2 << 6) + i * 4 * ROW_BYTES);
+	__syncwarp();
+}
+
 /* Copies an element from shared to global memory. */
-TILE void copy_element(char *to, uint32_t from, int bytes)
+template <int bytes> TILE void copy_element(char *to, uint32_t from)
 {
 	if (bytes == 2)
 		*(uint16_t *)to = ptx_ld_shared_b16(from);
@@ -97,29 +107,56 @@ TILE void copy_element(char *to, uint32_t from, int bytes)
  * Copies the warp's 16 rows of 128 bytes from shared memory to row `row` and column `col` of out, as far as
  * they lie before row m and column `end`.
  */
-TILE void copy_out(const struct cairn_gemm_fixed_args &g, uint32_t staged, int row, int col, int end)
+template <int bytes>
+TILE void copy_part(const struct cairn_gemm_fixed_args &g, uint32_t staged, int row, int col, int end)
 {
-	const int bytes = g.out_dtype == CAIRN_F32 ? 4 : 2, piece = threadIdx.x % 8, each = 16 / bytes;
+	constexpr int each = 16 / bytes;
+	const int piece = threadIdx.x % 8;
 	const int64_t step = g.out_stride * bytes;
 	const int whole = step % 16 == 0 ? (end - col) / each : 0;	/* pieces that one store can write */
 
 	__syncwarp();
-#pragma unroll
-	for (int i = 0; i < WARP_ROWS / 4; i++) {
-		const int r = i * 4 + threadIdx.x % 32 / 8;
+#pragma unroll 1
+	for (int r = threadIdx.x % 32 / 8; r < WARP_ROWS && row + r < g.m; r += 4) {
 		const uint32_t from = staged + r * ROW_BYTES + ((piece ^ (r & 7)) << 4);
 		char *to = (char *)g.out + (row + r) * step + (int64_t)(col + piece * each) * bytes;
 
-		if (row + r >= g.m)
-			continue;
 		if (piece < whole)
 			*(uint4 *)to = ptx_ld_shared_v4(from);
 		else
 #pragma unroll 1
 			for (int e = 0; e < each && col + piece * each + e < end; e++)
-				copy_element(to + e * bytes, from + e * bytes, bytes);
+				copy_element<bytes>(to + e * bytes, from + e * bytes);
 	}
 	__syncwarp();
+}
+
+/* Writes the sums of a tile as `out`. Whole rows of 128 bytes leave by straight code. */
+template <int out, int sums>
+TILE void write_sums(const struct cairn_gemm_fixed_args &g, const struct mine &s, const struct tile &t,
+		     const float *d)
+{
+	constexpr int bytes = out == CAIRN_F32 ? 4 : 2, cols = ROW_BYTES / bytes;
+	const int warp = threadIdx.x / 32, row = t.row + warp * WARP_ROWS, lane = threadIdx.x % 32;
+	const uint32_t staged = s.staged + warp * STAGED_BYTES;
+	const uint32_t from = staged + lane / 8 * ROW_BYTES + ((lane % 8 ^ lane / 8) << 4);
+	const int64_t step = g.out_stride * bytes;
+	const bool whole = row + WARP_ROWS <= g.m && step % 16 == 0;
+	char *to = (char *)g.out + (row + lane / 8) * step + (int64_t)t.col * bytes + lane % 8 * 16;
+
+#pragma unroll
+	for (int c = 0; c < 2 * sums; c += cols) {
+		if (t.col + c >= t.end)
+			break;
+		if constexpr (out == CAIRN_F32)
+			stage_32(staged, d + c / 2);
+		else
+			stage_16<out>(staged, d + c / 2);
+		if (whole && t.col + c + cols <= t.end)
+			copy_whole(from, to + c * bytes, 4 * step);
+		else
+			copy_part<bytes>(g, staged, row, t.col + c, t.end);
+	}
 }
 
 /* d: `sums` of each thread. Columns that the tile does not have, at the end of d, are not written. */
@@ -127,30 +164,14 @@ template <int dtype, int sums>
 TILE void write_tile(const struct cairn_gemm_fixed_args &g, const struct mine &s, const struct tile &t,
 		     float *d)
 {
-	const int warp = threadIdx.x / 32, row = t.row + warp * WARP_ROWS;
-	const uint32_t staged = s.staged + warp * STAGED_BYTES;
-
 	if (g.bias)
 		add_bias<dtype, sums>(g, t, d);
 	if (g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL)
 		apply_silu_mul<sums>(t, d);
-	if (g.out_dtype == CAIRN_F32) {
-#pragma unroll
-		for (int c = 0; c < 2 * sums; c += 32) {
-			if (t.col + c >= t.end)
-				break;
-			stage_32(staged, d + c / 2);
-			copy_out(g, staged, row, t.col + c, t.end);
-		}
-		return;
-	}
-#pragma unroll
-	for (int c = 0; c < 2 * sums; c += 64) {
-		if (t.col + c >= t.end)
-			break;
-		stage_16<dtype>(staged, d + c / 2);
-		copy_out(g, staged, row, t.col + c, t.end);
-	}
+	if (g.out_dtype == CAIRN_F32)
+		write_sums<CAIRN_F32, sums>(g, s, t, d);
+	else
+		write_sums<dtype, sums>(g, s, t, d);
 }
 
 #endif

@@ -8,8 +8,9 @@
  * Sums: wgmma adds products of e4m3 with about 14 bits, so its accumulators take only the 128 products of a
  * stage. They are then scaled and added to fp32 sums. A thread has 128 of these (64 x 256 of a warpgroup),
  * and registers for 64 accumulators: a stage is multiplied in batches of 128 rows of b. While one warpgroup
- * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it some 130 (64 FFMA
- * a thread, and the latency of both ends).
+ * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it 190 to 230
+ * (NOTES.md). So everything else is kept out of the way: during the last batch of a stage the next one is
+ * looked up, and the scales of the next tile are loaded while the results of a tile are written.
  *
  * Order of sums: stages follow k. Rows and columns outside of the matrices arrive as zeros.
  *
@@ -28,13 +29,11 @@
 /*
  * The scales of blocks. Each lane has one of the scales that its warp needs for a stage: lanes 0 to 15 those
  * of the warp's rows of a, the others those of the batches of b. now, then: the lane's scale for this stage
- * and for the next one. at: address of its scale for the stage after these two; step: elements from the scale
- * of one stage to that of the next. factor: products of both scales for this thread's rows r and r + 8 in the
- * batch that is being multiplied.
+ * and for the next one. at: address of its scale for the stage after these two. factor: products of both
+ * scales for this thread's rows r and r + 8 in the batch that is being multiplied.
  */
 struct scales {
 	const float *at;
-	int32_t step;
 	float now, then, factor[2];
 };
 
@@ -43,11 +42,11 @@ TILE int32_t blocks_of(int32_t k)
 	return (k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
 }
 
-TILE float next_scale(struct scales *s, bool more)
+TILE float next_scale(const struct cairn_gemm_fp8_args &f, struct scales *s, bool more)
 {
 	float scale = more ? __ldg(s->at) : 0;
 
-	s->at += s->step;
+	s->at += threadIdx.x % 32 < WARP_ROWS ? f.a_scale_stride : 1;
 	return scale;
 }
 
@@ -61,34 +60,45 @@ TILE void set_factors(struct scales *s, float scale, int nth)
 	s->factor[1] = __shfl_sync(0xffffffffu, scale, row + 8) * col;
 }
 
-/* Loads the lane's first two scales; past the ends of the matrices, those of the last row or block of b. */
+/*
+ * Begins to load the lane's first two scales; past the ends of the matrices, those of the last row or block
+ * of b.
+ */
 TILE struct scales find_scales(const struct cairn_gemm_fp8_args &f, const struct tile &t, int stages)
 {
 	const int32_t lane = threadIdx.x % 32, row = t.row + threadIdx.x / 32 * WARP_ROWS + lane;
 	const int32_t block = min(t.col / BATCH + lane % 2, blocks_of(f.n) - 1);
 	struct scales s;
 
-	if (lane < WARP_ROWS) {
-		s.at = f.a_scale + min(row, f.m - 1);
-		s.step = (int32_t)f.a_scale_stride;
-	} else {
-		s.at = f.b_scale + (int64_t)block * blocks_of(f.k);
-		s.step = 1;
-	}
-	s.now = next_scale(&s, true);
-	s.then = next_scale(&s, stages > 1);
-	set_factors(&s, s.now, 0);
+	s.at = lane < WARP_ROWS ? f.a_scale + min(row, f.m - 1) :
+	       f.b_scale + (int64_t)block * blocks_of(f.k);
+	s.now = next_scale(f, &s, true);
+	s.then = next_scale(f, &s, stages > 1);
 	return s;
 }
 
+/* A stage in the ring; low: the low half of the descriptor of its first row */
+struct stage {
+	struct turn turn;
+	uint32_t low;
+	bool ready;			/* has arrived; if not, wait for it */
+};
+
+/* Sets what follows from turn. */
+TILE void find_stage(const struct mine &s, struct stage *stage)
+{
+	stage->low = (s.ring + stage->turn.slot * s.stage_bytes) / 16;
+	stage->ready = ptx_mbarrier_test_wait_parity(s.full + stage->turn.slot * 8, stage->turn.parity);
+}
+
 /* Multiplies a stage of the warpgroup's 64 rows by n rows of b. */
-template <int n> TILE void start_batch(float *part, uint64_t a, uint64_t b)
+template <int n> TILE void start_batch(float *part, uint32_t a, uint32_t b)
 {
 	wgmma_keep<n / 2>(part);
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int step = 0; step < ROW_BYTES / 32; step++)
-		ptx_wgmma_e4m3_ss<n>(part, a + 2 * step, b + 2 * step, step > 0);
+		ptx_wgmma_e4m3_ss_k<n>(part, a + 2 * step, b + 2 * step, step > 0);
 	ptx_wgmma_commit_group();
 	wgmma_keep<n / 2>(part);
 }
@@ -104,20 +114,23 @@ TILE void add_batch(float *d, const float *part, float factor_0, float factor_8)
 }
 
 /*
- * Multiplies batch `nth` of stage i, which is n rows of b from `first` on, and adds the products to d. Frees
- * the stage's slot after the `last` batch. The factors of the next batch are computed here already, because
- * computing them between the products of that batch would delay the products.
+ * Multiplies batch `nth` of stage i, which is n rows of b from `first` on, and adds the products to d. During
+ * the `last` batch the next stage is looked up, after it the slot is free. The factors of the next batch are
+ * computed here already, because computing them between the products of that batch would delay the products.
  */
 template <int n, int nth, bool last, bool blocks>
-TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot, int first, int i,
-		struct scales *scales, float *part, float *d)
+TILE void batch(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p, const struct mine &s,
+		struct stage *stage, int first, int i, struct scales *scales, float *part, float *d)
 {
-	const uint32_t at = s.ring + slot * s.stage_bytes;
-	const uint64_t a = wgmma_desc(at + threadIdx.x / 128 * GROUP_BYTES, 0);
-	const uint64_t b = wgmma_desc(at + p.groups * GROUP_BYTES + first * ROW_BYTES, 0);
+	const int slot = stage->turn.slot;
 	float factor[2];
 
-	start_batch<n>(part, a, b);
+	start_batch<n>(part, stage->low + threadIdx.x / 128 * (GROUP_BYTES / 16),
+		       stage->low + p.groups * (GROUP_BYTES / 16) + first * (ROW_BYTES / 16));
+	if (last) {
+		advance(&stage->turn, p.slots);
+		find_stage(s, stage);
+	}
 	ptx_wgmma_wait_group<0>();
 	wgmma_keep<n / 2>(part);
 	if (last)
@@ -128,64 +141,63 @@ TILE void batch(const struct gemm_fixed_plan &p, const struct mine &s, int slot,
 		set_factors(scales, last ? scales->then : scales->now, last ? 0 : nth + 1);
 		if (last) {
 			scales->now = scales->then;
-			scales->then = next_scale(scales, i + 2 < p.stages);
+			scales->then = next_scale(f, scales, i + 2 < p.stages);
 		}
 	}
 	add_batch<n, blocks>(d + first / 2, part, factor[0], factor[1]);
 }
 
-/* Takes stages from the ring and calls stage(i, slot) for each. After stage `mark` lets the others loose. */
+/* Takes the stages of a tile from the ring and calls each(i). */
 template <class function>
-TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, struct turn *turn, int mark,
-		     function stage)
+TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, struct stage *stage,
+		     function each)
 {
-	for (int i = 0; i < p.stages; i++) {
-		ptx_mbarrier_wait(s.full + turn->slot * 8, turn->parity);
-		stage(i, turn->slot);
-		if (i == mark)
-			let_loose();
-		advance(turn, p.slots);
-	}
+	int i = 0;
+
+	do {	/* there is at least one */
+		if (!stage->ready)
+			ptx_mbarrier_wait(s.full + stage->turn.slot * 8, stage->turn.parity);
+		each(i);
+	} while (++i < p.stages);
 }
 
 /*
- * d: the sums of this warpgroup's 64 rows and `width` columns. After stage `mark` the second warpgroup may
- * begin; -1: it does not wait. No batch crosses a block of scales: every second tile of 192 columns begins in
- * the middle of a block, with a batch of 64.
+ * d: the sums of this warpgroup's 64 rows and `width` columns. No batch crosses a block of scales: every
+ * second tile of 192 columns begins in the middle of a block, with a batch of 64.
  */
 template <bool blocks, int width>
 TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
-		   const struct mine &s, const struct tile &t, struct turn *turn, int mark, float *d)
+		   const struct mine &s, const struct tile &t, struct stage *stage,
+		   struct scales scales, float *d)
 {
 	constexpr int rest = width % BATCH;
 	/* the compiler serialises batches of two sizes in the same registers */
 	float part[BATCH / 2] = {}, other[BATCH / 2] = {};
-	struct scales scales;
 
 	if (blocks)
-		scales = find_scales(f, t, p.stages);
+		set_factors(&scales, scales.now, 0);
 	if constexpr (width == BATCH / 2)
-		each_stage(p, s, turn, mark, [&](int i, int slot) {
-			batch<BATCH / 2, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
+		each_stage(p, s, stage, [&](int i) {
+			batch<BATCH / 2, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
 		});
 	else if constexpr (width == BATCH)
-		each_stage(p, s, turn, mark, [&](int i, int slot) {
-			batch<BATCH, 0, true, blocks>(p, s, slot, 0, i, &scales, part, d);
+		each_stage(p, s, stage, [&](int i) {
+			batch<BATCH, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
 		});
 	else if constexpr (width == 2 * BATCH)
-		each_stage(p, s, turn, mark, [&](int i, int slot) {
-			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
-			batch<BATCH, 1, true, blocks>(p, s, slot, BATCH, i, &scales, part, d);
+		each_stage(p, s, stage, [&](int i) {
+			batch<BATCH, 0, false, blocks>(f, p, s, stage, 0, i, &scales, part, d);
+			batch<BATCH, 1, true, blocks>(f, p, s, stage, BATCH, i, &scales, part, d);
 		});
 	else if (t.col % BATCH == 0)
-		each_stage(p, s, turn, mark, [&](int i, int slot) {
-			batch<BATCH, 0, false, blocks>(p, s, slot, 0, i, &scales, part, d);
-			batch<rest, 1, true, blocks>(p, s, slot, BATCH, i, &scales, other, d);
+		each_stage(p, s, stage, [&](int i) {
+			batch<BATCH, 0, false, blocks>(f, p, s, stage, 0, i, &scales, part, d);
+			batch<rest, 1, true, blocks>(f, p, s, stage, BATCH, i, &scales, other, d);
 		});
 	else
-		each_stage(p, s, turn, mark, [&](int i, int slot) {
-			batch<rest, 0, false, blocks>(p, s, slot, 0, i, &scales, other, d);
-			batch<BATCH, 1, true, blocks>(p, s, slot, rest, i, &scales, part, d);
+		each_stage(p, s, stage, [&](int i) {
+			batch<rest, 0, false, blocks>(f, p, s, stage, 0, i, &scales, other, d);
+			batch<BATCH, 1, true, blocks>(f, p, s, stage, rest, i, &scales, part, d);
 		});
 }
 
@@ -223,19 +235,28 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 		  const struct gemm_fixed_plan &p, const struct mine &s)
 {
 	const int32_t units = p.rows * p.cols;
-	struct turn turn = { 0, 0 };
-	int mark = begin_in_turn(p);
+	struct tile t = find_tile(g, p, s, s.cluster);
+	struct stage stage = { .turn = { 0, 0 } };
+	struct scales scales = {};
 
 	ptx_griddepcontrol_wait();	/* the preceding kernel wrote a_scale, and may read out's memory */
-	for (int unit = s.cluster; unit < units; unit += p.clusters) {
-		const struct tile t = find_tile(g, p, s, unit);
+	if (blocks)
+		scales = find_scales(f, t, p.stages);
+	find_stage(s, &stage);
+	for (int unit = blockIdx.x / p.pair; unit < units;) {
+		const struct tile done = t;
 		float d[width / 2] = {};
 
-		multiply<blocks, width>(f, p, s, t, &turn, mark, d);
+		multiply<blocks, width>(f, p, s, t, &stage, scales, d);
+		unit += p.clusters;
+		if (unit < units) {
+			t = find_tile(g, p, s, unit);
+			if (blocks)	/* these arrive while the results are written */
+				scales = find_scales(f, t, p.stages);
+		}
 		if (!blocks)
-			scale_sums<width / 2>(f, t, d);
-		write_tile<dtype, width / 2>(g, s, t, d);
-		mark = -1;
+			scale_sums<width / 2>(f, done, d);
+		write_tile<dtype, width / 2>(g, s, done, d);
 	}
 }
 
