@@ -449,6 +449,23 @@ static void plan_is_complete(struct cairn_test *t)
 	}
 }
 
+/* Several bands of rows, of which the last one is not whole. */
+static void plan_of_bands(struct cairn_test *t)
+{
+	static const int ms[] = { 2049, 4500, 6200 }, sms[] = { 1, 3, 132 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(ms) * ARRAY_SIZE(sms); i++) {
+		const struct gemm_fixed_shape s = {
+			.m = ms[i % ARRAY_SIZE(ms)], .n = 100, .k = 64, .sms = sms[i / ARRAY_SIZE(ms)],
+			.multiple = 16, .pairs = 64, .batch = GEMM_FIXED_MOST_WIDTH,
+		};
+		const struct gemm_fixed_plan p = gemm_fixed_choose(&s);
+
+		EXPECT(t, p.band < p.rows);
+		expect_tiles(t, &p, s.m, s.n);
+	}
+}
+
 /* The tiles of Llama-3-8B's products fill the SMs with 1024 rows, on 132, 96 and 64 of them. */
 static void plan_of_prompts(struct cairn_test *t)
 {
@@ -491,6 +508,7 @@ static void counts(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "counts", counts },
 	{ "plan_is_complete", plan_is_complete },
+	{ "plan_of_bands", plan_of_bands },
 	{ "plan_of_prompts", plan_of_prompts },
 	{ "too_many_tiles", too_many_tiles },
 };
