@@ -228,8 +228,11 @@ static int import(struct cairn_scheduler *s, struct sched_seq *q, const struct r
 		return cairn_error(ENOENT, "request %llu: its first %d tokens are not cached any more",
 				   (unsigned long long)q->req->id, v->first);
 	pages = cairn_kv_pool_pages(s->device.pool, v->kv, &n);
-	for (int64_t k = found / ps; k < end / ps; k++)
-		s->path_pages[k] = pages[k - (FAULT(IMPORT_SHIFTED) ? found : v->first) / ps];
+	for (int64_t k = found / ps; k < end / ps; k++) {
+		const int64_t at = k - (FAULT(IMPORT_SHIFTED) ? found : v->first) / ps;
+
+		s->path_pages[k] = pages[FAULT(IMPORT_GAP) && at < 0 ? 0 : at];
+	}
 	CAIRN_TRY(cairn_prefix_tree_insert(s->device.tree, q->req->salt, q->tokens, end, s->path_pages,
 					   &node));
 	if (v->num_tokens > end) {
