@@ -19,8 +19,8 @@
  * In products of e4m3, a is 64 x 32 and b is 32 x n, with 8 bits per element, both contiguous along k. A row
  * of a panel has 128 elements, and 32 columns take 32 bytes, as 16 columns do above. In registers, lane l
  * holds columns c .. c + 3 (a[0], a[1]) and c + 16 .. c + 19 (a[2], a[3]), c = 4 (l % 4), of rows l / 4
- * (a[0], a[2]) and l / 4 + 8 (a[1], a[3]). d is as above, but sums have fewer than 24 bits:
- * fused/attention/fp8/attn_fp8.h says how many.
+ * (a[0], a[2]) and l / 4 + 8 (a[1], a[3]). ss_k is ss with the low halves of descriptors. d is as above, but
+ * sums have fewer than 24 bits: fused/attention/fp8/attn_fp8.h says how many.
  *
  * Order of calls: ptx_wgmma_fence() before the first product of a batch, wgmma_keep() on d before and after
  * the batch, commit, wait.
@@ -286,7 +286,7 @@ template <int dtype, int n> PTX void ptx_wgmma_rs_k(float *d, const uint32_t a[4
 		     "wgmma.mma_async.sync.aligned.m64n" #n "k32.f32.e4m3.e4m3 {" R##f "}, %" #f \
 		     ", %" #b_at ", p, 1, 1;\n\t}" \
 		     : D##f(d) : "l"(a), "l"(b), "r"(add) : "memory")
-/* a, b: the low halves of descriptors, as in WGMMA_RS_K */
+/* a, b: the low halves of wgmma_desc(addr, 0), whose sums of 32 bits take fewer instructions */
 #define WGMMA_E4M3_SS_K(n, f, b_at, p_at) \
 	asm volatile("{\n\t.reg .pred p;\n\t.reg .b64 a, b;\n\tsetp.ne.b32 p, %" #p_at ", 0;\n\t" \
 		     "mov.b64 a, {%" #f ", 0x40000040};\n\tmov.b64 b, {%" #b_at ", 0x40000040};\n\t" \

@@ -91,7 +91,7 @@ TILE void find_stage(const struct mine &s, struct stage *stage)
 	stage->ready = ptx_mbarrier_test_wait_parity(s.full + stage->turn.slot * 8, stage->turn.parity);
 }
 
-/* Multiplies a stage of the warpgroup's 64 rows by n rows of b. */
+/* Multiplies a stage of the warpgroup's 64 rows by n rows of b. a, b: low halves of their descriptors */
 template <int n> TILE void start_batch(float *part, uint32_t a, uint32_t b)
 {
 	wgmma_keep<n / 2>(part);
@@ -243,6 +243,7 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 	if (blocks)
 		scales = find_scales(f, t, p.stages);
 	find_stage(s, &stage);
+	/* not from s.cluster, which would spill in tiles of 192 columns */
 	for (int unit = blockIdx.x / p.pair; unit < units;) {
 		const struct tile done = t;
 		float d[width / 2] = {};
