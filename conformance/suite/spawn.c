@@ -10,7 +10,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static int spawn(const char *path, const char *preload, char *const argv[], char *out, size_t len)
+/* preload, dir: NULL, or what the program gets as LD_PRELOAD and TMPDIR */
+static int spawn(const char *path, const char *preload, const char *dir, char *const argv[], char *out,
+		 size_t len)
 {
 	size_t used = 0;
 	int fds[2], status, null;
@@ -32,6 +34,8 @@ static int spawn(const char *path, const char *preload, char *const argv[], char
 		alarm(600);	/* a backstop: normally the family's time-out ends a hang */
 		if (preload)
 			setenv("LD_PRELOAD", preload, 1);
+		if (dir)
+			setenv("TMPDIR", dir, 1);
 		execv(path, argv);
 		_exit(127);
 	}
@@ -55,7 +59,7 @@ static int spawn(const char *path, const char *preload, char *const argv[], char
 
 int cairn_spawn(char *const argv[], char *out, size_t len)
 {
-	return spawn("/proc/self/exe", NULL, argv, out, len);
+	return cairn_spawn_in(NULL, NULL, argv, out, len);
 }
 
 int cairn_beside(const char *name, char *path, size_t len)
@@ -79,5 +83,15 @@ int cairn_spawn_beside(const char *name, const char *preload, char *const argv[]
 	if (!cairn_beside(name, path, sizeof(path)) ||
 	    (preload && !cairn_beside(preload, library, sizeof(library))))
 		return -1001;
-	return spawn(path, preload ? library : NULL, argv, out, len);
+	return spawn(path, preload ? library : NULL, NULL, argv, out, len);
+}
+
+int cairn_spawn_in(const char *dir, const char *preload, char *const argv[], char *out, size_t len)
+{
+	char library[PATH_MAX + 64];
+
+	out[0] = 0;
+	if (preload && !cairn_beside(preload, library, sizeof(library)))
+		return -1001;
+	return spawn("/proc/self/exe", preload ? library : NULL, dir, argv, out, len);
 }

@@ -17,6 +17,9 @@ int cairn_spawn(char *const argv[], char *out, size_t len);
  */
 int cairn_spawn_beside(const char *name, const char *preload, char *const argv[], char *out, size_t len);
 
+/* As cairn_spawn_beside(), for this program, with `dir` as its directory for temporary files. */
+int cairn_spawn_in(const char *dir, const char *preload, char *const argv[], char *out, size_t len);
+
 /* Writes the path of a file in this program's directory; returns 0 if there is no such file. */
 int cairn_beside(const char *name, char *path, size_t len);
 

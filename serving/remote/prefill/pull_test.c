@@ -185,7 +185,10 @@ static void refused(struct cairn_test *t)
 	pull_close(&rig);
 }
 
-/* Runs same_bits over this transport in a process that has the NIC model as its RDMA device. */
+/*
+ * Runs same_bits over this transport in a process that has the NIC model as its RDMA device. Processes of
+ * tests end without the model's destructor, so its files lie in a directory that is removed after this test.
+ */
 static void carried_by(struct cairn_test *t, const char *transport)
 {
 	char *argv[] = { "cairn", "check", "-v", "serving.pull.same_bits", NULL };
@@ -199,7 +202,7 @@ static void carried_by(struct cairn_test *t, const char *transport)
 	if (!cairn_run_transport(transport))
 		return cairn_skip(t, "this build has no transport %s", transport);
 	setenv(TRANSPORT, transport, 1);
-	ret = cairn_spawn_beside("cairn", "cairn_nic.so", argv, out, sizeof(out));
+	ret = cairn_spawn_in(cairn_tmpdir(t), "cairn_nic.so", argv, out, sizeof(out));
 	unsetenv(TRANSPORT);
 	if (ret == -1001)
 		return cairn_skip(t, "this build has no NIC model");
