@@ -48,7 +48,7 @@ static void smoke(struct cairn_test *t)
 
 	if (!ranks_measure(t, &m, loads, ARRAY_SIZE(loads), times))
 		for (size_t i = 0; i < ARRAY_SIZE(loads); i++)
-			EXPECT(t, times[i].step_ns > 0 && times[i].first_ns > times[i].step_ns);
+			EXPECT(t, times[i].step_ns > 0 && times[i].first_ns > 0);
 }
 
 #define MEASURE(label, shape, ranks, num)						\
