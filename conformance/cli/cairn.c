@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* cairn - the one program: its commands */
+#include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -130,6 +131,7 @@ int main(int argc, char **argv)
 	const char *cmd = argc > 1 ? argv[1] : "help";
 	int status;
 
+	signal(SIGCHLD, SIG_DFL);	/* where it was ignored, the ends of children would be lost */
 	setvbuf(stdout, NULL, _IOLBF, 1 << 16);
 	if (argc > 0 && argv[0][0])
 		program = argv[0];

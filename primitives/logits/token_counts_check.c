@@ -23,7 +23,7 @@ int cairn_token_counts_check(const struct cairn_token_counts_args *a)
 		return cairn_error(EINVAL,
 				   "token_counts: indptr: is null, but there are %d tokens for %d segments",
 				   a->num_tokens, a->num_segments);
-	if (!a->num_copies && !a->num_tokens)
+	if (!a->num_copies && !a->num_tokens && !a->num_segments)
 		return 0;
 	if (!a->counts || (a->num_copies && (!a->copy_to || !a->copy_from)) ||
 	    (a->num_tokens && !a->tokens) || (a->num_segments && !a->slots))

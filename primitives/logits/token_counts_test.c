@@ -330,9 +330,10 @@ static int relist(void *args)
 
 static const char *reject(void *args, int i, int *want)
 {
+	static int32_t nothing[4];
 	struct cairn_token_counts_args *a = args;
 
-	*want = i < 12 ? -EINVAL : -EOPNOTSUPP;
+	*want = i < 13 ? -EINVAL : -EOPNOTSUPP;
 	switch (i) {
 	case 0: a->size = 0; return "old_struct";
 	case 1: a->counts = NULL; return "null_counts";
@@ -346,7 +347,13 @@ static const char *reject(void *args, int i, int *want)
 	case 9: a->prompt = 2; return "prompt_2";
 	case 10: a->counts = a->counts + 1; return "misaligned_counts";
 	case 11: a->num_copies = -1; return "negative_copies";
-	case 12: a->vocab = (1 << 20) + 1; return "vocab_too_large";
+	case 12:
+		a->num_tokens = 0;
+		a->indptr = memset(nothing, 0, sizeof(nothing));
+		a->num_segments = ARRAY_SIZE(nothing) - 1;
+		a->slots = NULL;
+		return "null_slots_of_empty_segments";
+	case 13: a->vocab = (1 << 20) + 1; return "vocab_too_large";
 	}
 	return NULL;
 }

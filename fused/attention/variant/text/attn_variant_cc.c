@@ -83,14 +83,21 @@ static int write_source(const struct files *f, const struct attn_variant_text *t
 	return fclose(out) || bad ? cairn_error(EIO, "attn_variant: %s: cannot be written", f->source) : 0;
 }
 
-/* Waits for a process group's leader, and stops the group after the limit. Returns 0 or -ETIMEDOUT. */
+/*
+ * Waits for a process group's leader, and stops the group after the limit. Returns 0; -ETIMEDOUT; or -EIO if
+ * there is nothing to wait for, because this process ignores SIGCHLD or another thread waits for any child.
+ */
 static int wait_for(pid_t pid, const char *name, int *status)
 {
 	const struct timespec pause = { 0, 5000000 };
 
 	for (int i = 0; i < 200 * attn_variant_cc_limit_s; i++) {
-		if (waitpid(pid, status, WNOHANG) == pid)
+		pid_t ended = waitpid(pid, status, WNOHANG);
+
+		if (ended == pid)
 			return 0;
+		if (ended < 0 && errno != EINTR)
+			return cairn_error(EIO, "%s: cc: its exit status is lost: %s", name, strerror(errno));
 		nanosleep(&pause, NULL);
 	}
 	kill(-pid, SIGKILL);

@@ -11,7 +11,7 @@
 extern int attn_variant_cc_limit_s;
 /*
  * Compiles the text with the host's compiler and sets its library and tables; leaves them NULL if there is no
- * compiler. Returns 0, -EINVAL with "name:line: reason", or -ETIMEDOUT.
+ * compiler. Returns 0, -EINVAL with "name:line: reason", -ETIMEDOUT or -EIO.
  */
 int attn_variant_compile_host(struct attn_variant_text *t);
 /*

@@ -5,6 +5,7 @@
  */
 #include <fcntl.h>
 #include <math.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -144,6 +145,17 @@ static void host_compiler_hangs(struct cairn_test *t)
 	attn_variant_cc_limit_s = limit;
 	setenv("PATH", before, 1);
 	free(before);
+}
+
+/* Where children are ignored, the compiler's end cannot be seen. It is not waited for. */
+static void children_are_ignored(struct cairn_test *t)
+{
+	int32_t v;
+
+	signal(SIGCHLD, SIG_IGN);
+	EXPECT(t, create(GOOD, &v) == -EIO);
+	signal(SIGCHLD, SIG_DFL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "x.c: cc: its exit status is lost: ");
 }
 
 static void created_and_forgotten(struct cairn_test *t)
@@ -365,7 +377,7 @@ static void compile_times(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "scan_finds", scan_finds }, { "scan_refuses", scan_refuses },
 	{ "host_errors_have_lines", host_errors_have_lines }, { "no_host_compiler", no_host_compiler },
-	{ "host_compiler_hangs", host_compiler_hangs },
+	{ "host_compiler_hangs", host_compiler_hangs }, { "children_are_ignored", children_are_ignored },
 	{ "created_and_forgotten", created_and_forgotten }, { "no_nvrtc", no_nvrtc },
 	{ "keys_differ", keys_differ }, { "device_errors_have_lines", device_errors_have_lines },
 	{ "cache", cache }, { "built_offline", built_offline },
