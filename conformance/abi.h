@@ -24,6 +24,10 @@
  *     *_workspace query gives the size of the workspace; NULL: the operation needs none. It reads only the
  *     scalars of the arguments; pointers may still be NULL. The contents of a workspace are undefined,
  *     unless the operation's header says that the caller zeroes it before the first use.
+ *   - An operation on a device may read weights before the preceding kernels of the stream have ended.
+ *     Weights are matrices of parameters with their scales and biases, the weights of norms, and inv_freq.
+ *     gemm.h ("Constant b") says how their writer must be separated from the call. All other inputs may be
+ *     results of the preceding kernel.
  *   - Equal arguments give bitwise equal results, wherever the buffers lie. Where the header allows an output
  *     to share an input's buffer, the result has the same bits as in a separate buffer.
  *

@@ -9,6 +9,12 @@
 #include "conformance/abi.h"
 #include "conformance/tables/offer.h"
 
+static void crash(void)
+{
+	signal(SIGSEGV, SIG_DFL);	/* a sanitizer's handler would end the process by exit() */
+	raise(SIGSEGV);
+}
+
 static int embedding(const struct cairn_embedding_args *a, void *stream)
 {
 	const char *how = getenv("CAIRN_BAD_PLUGIN");
@@ -16,11 +22,11 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 	if (how && !strncmp(how, "one_", 4) && a->rows != 99)
 		return cairn_offer.cpu->embedding(a, stream);
 	if (how && !strcmp(how, "one_crash"))
-		raise(SIGSEGV);
+		crash();
 	if (how && (!strcmp(how, "fini_crash") || !strcmp(how, "init_crash")))
 		return cairn_offer.cpu->embedding(a, stream);
 	if (how && !strcmp(how, "crash"))
-		raise(SIGSEGV);
+		crash();
 	if (how && !strcmp(how, "exit"))
 		exit(0);
 	if (how && !strcmp(how, "hang")) {
@@ -30,11 +36,6 @@ static int embedding(const struct cairn_embedding_args *a, void *stream)
 			pause();
 	}
 	return -5;
-}
-
-static void crash(void)
-{
-	raise(SIGSEGV);
 }
 
 static int crash_at_once(int device)
@@ -106,7 +107,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	if (how && !strcmp(how, "load_exit"))
 		exit(0);
 	if (how && !strcmp(how, "load_crash"))
-		raise(SIGSEGV);
+		crash();
 	if (how && !strcmp(how, "load_hang"))
 		pause();
 	if (how && !strcmp(how, "device"))

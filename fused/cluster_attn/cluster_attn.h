@@ -69,6 +69,7 @@
  *              kv.batch, kv.max_len, sms and the device.
  * Unused memory: slots past last_page_len and unlisted pages may hold NaN and never reach a result; the
  *              slot of the new token is written, not read.
+ * Weights:     norm_weight, w_*, b_* and inv_freq are constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL (null pointer, misaligned, workspace too small, a size that is negative or contradicts
  *              another; sm_scale not finite or not > 0; eps not as in rmsnorm.h), -EOPNOTSUPP (legal, but not
  *              Supported, or the device has no room), -EIO (the launch failed).

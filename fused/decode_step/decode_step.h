@@ -79,6 +79,7 @@
  * Determinism: bitwise repeatable, and the same in both forms. A request does not depend on the others, but
  *              the grouping of its sums may depend on kv.batch, kv.max_len, sms and the device.
  * Unused memory: as cluster_attn.h.
+ * Weights:     matrices, biases, norms and inv_freq are constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h, for eps and sm_scale, too; with experts,
  *              expert_scaling is finite and > 0.
  * Source:      Luo et al. 2025, section 3; Touvron et al. 2023 (the architecture).

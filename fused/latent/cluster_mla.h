@@ -47,7 +47,7 @@
  *              P, the weighted sum of c, and a are rounded to dtype; products are exact, sums in fp32; out is
  *              rounded once. eps is as in rmsnorm.h, sm_scale finite and > 0.
  * Tolerance:   derived in cluster_mla_ref.c.
- * Determinism, unused memory, workspace, errors: as in cluster_attn.h.
+ * Determinism, constant weights, unused memory, workspace, errors: as in cluster_attn.h.
  * Source:      DeepSeek-V2 2024, section 2.1; Luo et al. 2025, algorithm 4. Differs from the latter: the rope
  *              part is in the score, the cache is paged and appended to, and batches are supported.
  */

@@ -42,6 +42,7 @@
  *              which has the error of rmsnorm.h in f32: a scale may be off by as much, and a code by as much
  *              plus half the distance between two codes (mla_append_fp8_test.h).
  * Determinism: bitwise repeatable; a row does not depend on the other rows.
+ * Weights:     norm_weight and inv_freq are constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO.
  * Source:      DeepSeek-V2 2024, section 2.1.
  */

@@ -102,6 +102,7 @@
  * Determinism: bitwise repeatable; row b does not depend on the other rows, but may depend on whether batch
  *              is above CAIRN_MOE_FEW, and with w4 on batch. If it is, or with w4, the grouping of the
  *              router's sums may also depend on sms.
+ * Weights:     all inputs but x are constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, as cluster_attn.h; experts_per_token above num_experts is
  *              -EOPNOTSUPP; a negative score, num_groups or groups_per_token, or a num_groups that does not
  *              divide num_experts, is -EINVAL. alpha and limit must be finite and > 0 with activation 1, and

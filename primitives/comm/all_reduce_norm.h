@@ -28,6 +28,7 @@
  *              sum if k is 1 or if fp32 holds all partial sums exactly. out: the effect of that error, and
  *              the bound of rmsnorm (all_reduce_norm_ref.c).
  * Determinism: bitwise repeatable; a row depends neither on the other rows nor on their number.
+ * Weights:     weight is constant, as b in gemm.h ("Constant b").
  * Waiting:     on every other rank, at most the communicator's time-out (comm.h).
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO, -ETIMEDOUT, -ECANCELED.
  * Source:      one-shot all-reduce as in FlashInfer's trtllm_allreduce_fusion, with sums in rank order.

@@ -34,6 +34,7 @@
  *              term n/2 comes from the sum of squares; it is dropped if dim is a power of two and fp32 holds
  *              the squares and their sum exactly in any order.
  * Determinism: bitwise repeatable; a row does not depend on the others.
+ * Weights:     weight is constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. A q_kind that is neither 0 nor 2 is -EINVAL.
  * Source:      Zhang and Sennrich 2019, equation 4.
  */

@@ -37,6 +37,7 @@
  * NaN:         without a norm, a NaN makes its pair NaN and changes nothing else, and a pair with an infinity
  *              gets the formula's values in IEEE arithmetic; with a norm, see Numerics.
  * Determinism: bitwise repeatable; a row does not depend on the others.
+ * Weights:     inv_freq, q_norm and k_norm are constant, as b in gemm.h ("Constant b").
  * Errors:      -EINVAL, -EOPNOTSUPP, -EIO. nnz 0 is legal and does nothing.
  * Source:      Su et al. 2021, equation 34; Henry et al. 2020 (the norm).
  */
