@@ -265,7 +265,9 @@ static void member_at(const char *s, size_t at, bool is_key, char name[96])
 
 /*
  * Checks the depth and the number of values before the body is parsed: the JSON parser would allow a depth of
- * 2048, and it needs a hundred bytes of memory or more for a value of two bytes.
+ * 2048, and it needs a hundred bytes of memory or more for a value of two bytes. An array or object that is
+ * not empty has one value more than commas, so every comma counts as a value, and so does every bracket that
+ * opens one.
  */
 static int check_size(struct parse *p, const char *s, size_t n)
 {
@@ -277,6 +279,7 @@ static int check_size(struct parse *p, const char *s, size_t n)
 				i += s[i] == '\\';
 		} else if (s[i] == '{' || s[i] == '[') {
 			depth++;
+			values++;
 		} else if (s[i] == '}' || s[i] == ']') {
 			depth--;
 		} else if (s[i] == ',') {

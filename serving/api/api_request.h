@@ -61,8 +61,9 @@
  *                               What it replaced, guided_*, is refused with the new name
  *   tokens                      detokenize: ids;  return_token_strs: tokenize
  *
- * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values. Numbers
- * that JSON parsers read differently (1e999, 2^64, NaN) are rejected with the name of their member.
+ * The body is UTF-8 JSON without duplicate members, with depth at most 64 and at most 2^20 values, where an
+ * empty array or object counts as two. Numbers that JSON parsers read differently (1e999, 2^64, NaN) are
+ * rejected with the name of their member.
  */
 #ifndef CAIRN_API_REQUEST_H
 #define CAIRN_API_REQUEST_H

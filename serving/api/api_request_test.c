@@ -328,6 +328,8 @@ static void large_ones(struct cairn_test *t)
 		{ "{'prompt':'", "aaaaaaaa", "'}", "", "at most 8388608", 1 << 20, 413 },
 		{ "{'prompt':'a','stop':'", "x", "'}", "stop", "1048576 bytes", 1 << 20, 400 },
 		{ "{'prompt':[1", ",1", "]}", "", "more than 1048576 values", 1 << 20, 413 },
+		/* values that no comma separates: each bracket is one */
+		{ "{'prompt':[1", ",{'x':{'x':[[]]}}", "]}", "", "more than 1048576 values", 1 << 18, 413 },
 		{ "{'prompt':['a'", ",'a'", "]}", "prompt", "257 prompts", 256, 400 },
 		{ "{'messages':[" U, "," U, "]}", "messages", "1 to 4096, are 4097", 4096, 400 },
 		{ "{'prompt':'a','user':'", "u", "'}", "user", "has 1025", 1025, 400 },
