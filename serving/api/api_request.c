@@ -399,8 +399,12 @@ int cairn_api_fit(const struct cairn_api_request *r, const struct cairn_api_limi
 
 	if (!num_tokens)
 		return cairn_api_refuse(error, 400, "invalid_value", param, "%s has no tokens", param);
-	if (!want)
-		want = r->kind == CAIRN_API_CHAT || room < DEFAULT_TOKENS ? room : DEFAULT_TOKENS;
+	if (!want) {
+		/* the default must not contradict min_tokens, which the client did give */
+		want = r->min_tokens > DEFAULT_TOKENS ? r->min_tokens : DEFAULT_TOKENS;
+		if (r->kind == CAIRN_API_CHAT || want > room)
+			want = room;
+	}
 	if (want < 1 || want > room || r->min_tokens > want)
 		return cairn_api_refuse(
 			error, 400, "context_length_exceeded", param,

@@ -31,7 +31,8 @@
  *   add_generation_prompt, chat_template_kwargs (scalars)        with messages
  *   add_special_tokens          adds bos and eos to the prompt (default true; with messages, false)
  *   n 1..128                    prompts * n <= 1024; best_of must equal n
- *   max_tokens, max_completion_tokens >= 1; with echo or prompt_logprobs also 0: no answer
+ *   max_tokens, max_completion_tokens >= 1; with echo or prompt_logprobs also 0: no answer. Default: what the
+ *                               context has room for; of completions, at most 16, or min_tokens if more
  *   echo                        completions: the prompt is repeated before the answer, and with logprobs its
  *                               tokens are listed with their log-probabilities, the first with null; prompt
  *                               tokens * n <= 65536; no logprobs with beam search. If the only token of the
