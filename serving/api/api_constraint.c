@@ -44,63 +44,63 @@ static int set(struct parse *p, const char *param, enum cairn_constraint_kind ki
 	return 0;
 }
 
-/* {"type":"json_schema","json_schema":{"name", "description", "schema", "strict"}} */
-static int take_schema(struct parse *p, json_t *format)
+static int missing(struct parse *p, const char *param)
 {
-	static const char param[] = "response_format.json_schema";
-	json_t *holder = json_object_get(format, "json_schema"), *schema = json_object_get(holder, "schema");
-	json_t *one;
+	return cairn_api_refuse(p->error, 400, "missing_parameter", param, "%s is missing", param);
+}
+
+int cairn_api_take_schema(struct parse *p, const char *where, const char *schema, json_t *holder)
+{
+	json_t *value = json_object_get(holder, "schema"), *one;
+	char param[96];
 	const char *key;
 
 	if (!json_is_object(holder))
-		return holder ? cairn_api_wrong_type(p, param, "an object", holder) :
-		       cairn_api_refuse(p->error, 400, "missing_parameter", param, "%s is missing", param);
+		return holder ? cairn_api_wrong_type(p, where, "an object", holder) : missing(p, where);
 	json_object_foreach(holder, key, one)
 	{
+		cairn_api_member(param, where, key);
 		if (!strcmp(key, "name") || !strcmp(key, "description")) {
-			const char *what = key[0] == 'n' ? "response_format.json_schema.name" :
-					   "response_format.json_schema.description";
-
 			if (!json_is_string(one) && !json_is_null(one))
-				return cairn_api_wrong_type(p, what, "a string", one);
+				return cairn_api_wrong_type(p, param, "a string", one);
 		} else if (!strcmp(key, "strict")) {	/* a schema is always followed to the letter */
 			if (!json_is_boolean(one) && !json_is_null(one))
-				return cairn_api_wrong_type(p, "response_format.json_schema.strict",
-							    "true or false", one);
+				return cairn_api_wrong_type(p, param, "true or false", one);
 		} else if (strcmp(key, "schema") != 0) {
-			return unsupported(p, param, key);
+			return unsupported(p, where, key);
 		}
 	}
-	if (!schema)
-		return cairn_api_refuse(p->error, 400, "missing_parameter",
-					"response_format.json_schema.schema",
-					"response_format.json_schema.schema is missing");
-	if (!json_is_object(schema) && !json_is_boolean(schema))
-		return cairn_api_wrong_type(p, "response_format.json_schema.schema", "an object", schema);
-	return set(p, "response_format.json_schema.schema", CAIRN_CONSTRAINT_JSON, NULL, schema);
+	if (!value)
+		return missing(p, schema);
+	if (!json_is_object(value) && !json_is_boolean(value))
+		return cairn_api_wrong_type(p, schema, "an object", value);
+	return set(p, schema, CAIRN_CONSTRAINT_JSON, NULL, value);
 }
 
 int cairn_api_take_response_format(struct parse *p, const char *name, json_t *value)
 {
 	const char *type = json_string_value(json_object_get(value, "type")), *key;
+	char param[96];
 	json_t *one;
 
 	if (!json_is_object(value))
 		return cairn_api_wrong_type(p, name, "an object", value);
+	cairn_api_member(param, name, "type");
 	if (!type)
-		return cairn_api_refuse(p->error, 400, "missing_parameter", "response_format.type",
-					"response_format.type is missing");
+		return missing(p, param);
 	json_object_foreach(value, key, one)
 		if (strcmp(key, "type") != 0 && !(!strcmp(key, "json_schema") && !strcmp(type, key)))
 			return unsupported(p, name, key);
 	if (!strcmp(type, "text"))
 		return 0;
 	if (!strcmp(type, "json_object"))
-		return set(p, "response_format", CAIRN_CONSTRAINT_JSON, "{\"type\":\"object\"}", NULL);
+		return set(p, name, CAIRN_CONSTRAINT_JSON, "{\"type\":\"object\"}", NULL);
 	if (!strcmp(type, "json_schema"))
-		return take_schema(p, value);
-	return cairn_api_refuse(p->error, 400, "unsupported_parameter", "response_format.type",
-				"response_format.type must be text, json_object or json_schema");
+		return cairn_api_take_schema(p, "response_format.json_schema",
+					     "response_format.json_schema.schema",
+					     json_object_get(value, "json_schema"));
+	return cairn_api_refuse(p->error, 400, "unsupported_parameter", param,
+				"%s must be text, json_object or json_schema", param);
 }
 
 static int take_choice(struct parse *p, const char *param, json_t *value)

@@ -325,7 +325,7 @@ int cairn_api_take_effort(struct parse *p, const char *name, json_t *value)
 						"does not use it; only \"none\" is accepted", name) : 0;
 	if (!p->req->template_args)
 		p->req->template_args = json_object();
-	return p->req->template_args && !json_object_set(p->req->template_args, name, value) ?
+	return p->req->template_args && !json_object_set(p->req->template_args, "reasoning_effort", value) ?
 		       0 : cairn_api_no_memory(p);
 }
 

@@ -9,7 +9,7 @@
 #include "serving/base/json.h"
 
 /* Joins the texts of a content given as parts with newlines, as vLLM does. */
-static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t **text)
+static int join_parts(struct parse *p, const char *where, const json_t *parts, json_t **text)
 {
 	size_t i, len = 0, num = json_array_size(parts);
 	char param[96], *buf;
@@ -20,7 +20,7 @@ static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t
 		const char *type = json_string_value(json_object_get(part, "type"));
 		const json_t *t = json_object_get(part, "text");
 
-		snprintf(param, sizeof(param), "messages[%zu].content[%zu]", which, i);
+		snprintf(param, sizeof(param), "%.60s[%zu]", where, i);
 		if (!json_is_object(part) || !type)
 			return cairn_api_invalid(p, param, "must be an object with a type");
 		if (strcmp(type, "text"))
@@ -32,9 +32,8 @@ static int join_parts(struct parse *p, size_t which, const json_t *parts, json_t
 			return cairn_api_invalid(p, param, "must have only a type and a text");
 		len += json_string_length(t) + 1;
 	}
-	snprintf(param, sizeof(param), "messages[%zu].content", which);
 	if (!num)
-		return cairn_api_invalid(p, param, "is empty");
+		return cairn_api_invalid(p, where, "is empty");
 	buf = malloc(len);
 	if (!buf)
 		return cairn_api_no_memory(p);
@@ -210,13 +209,12 @@ static bool has_member(const char *role, const char *name)
 }
 
 /* Checks one member of a message and stores it in *to; NULL: the member counts as absent. */
-static int message_member(struct parse *p, size_t which, const char *role, const char *name, json_t *value,
-			  json_t **to)
+static int message_member(struct parse *p, const char *where, const char *role, const char *name,
+			  json_t *value, json_t **to)
 {
-	char param[96], quoted[CAIRN_QUOTE_LEN];
+	char param[96];
 
-	cairn_quote(name, strlen(name), quoted);
-	snprintf(param, sizeof(param), "messages[%zu].%.*s", which, (int)strlen(quoted) - 2, quoted + 1);
+	cairn_api_member(param, where, name);
 	*to = NULL;
 	if (!strcmp(name, "role")) {
 		return take_role(p, param, value, to);
@@ -224,7 +222,7 @@ static int message_member(struct parse *p, size_t which, const char *role, const
 		return 0;
 	} else if (!strcmp(name, "content")) {
 		if (json_is_array(value))
-			return join_parts(p, which, value, to);
+			return join_parts(p, param, value, to);
 		if (!json_is_string(value))
 			return cairn_api_wrong_type(p, param, "a string or a list of texts", value);
 	} else if (!strcmp(name, "tool_calls") && json_is_array(value) && !json_array_size(value)) {
@@ -241,19 +239,23 @@ static int message_member(struct parse *p, size_t which, const char *role, const
 	return 0;
 }
 
-static int take_message(struct parse *p, size_t which, json_t *from, json_t *to)
+int cairn_api_add_message(struct parse *p, const char *where, json_t *from)
 {
 	static const char *const needed[] = { "role", "content" };
 	const char *name, *role = json_string_value(json_object_get(from, "role"));
-	json_t *value, *copy;
+	json_t *to = json_object(), *value, *copy;
 	char param[96];
 
-	snprintf(param, sizeof(param), "messages[%zu]", which);
+	if (!p->req->messages)
+		p->req->messages = json_array();
+	/* the array owns it from here on */
+	if (json_array_append_new(p->req->messages, to))
+		return cairn_api_no_memory(p);
 	if (!json_is_object(from))
-		return cairn_api_wrong_type(p, param, "an object", from);
+		return cairn_api_wrong_type(p, where, "an object", from);
 	json_object_foreach(from, name, value)
 	{
-		CAIRN_TRY(message_member(p, which, role ? role : "", name, value, &copy));
+		CAIRN_TRY(message_member(p, where, role ? role : "", name, value, &copy));
 		/* templates know the older one of the two names */
 		if (copy && json_object_set_new(to, strcmp(name, "reasoning") ? name : "reasoning_content",
 						copy))
@@ -266,7 +268,7 @@ static int take_message(struct parse *p, size_t which, json_t *from, json_t *to)
 	for (size_t i = 0; i < 2; i++) {
 		if (json_object_get(to, needed[i]))
 			continue;
-		snprintf(param, sizeof(param), "messages[%zu].%s", which, needed[i]);
+		cairn_api_member(param, where, needed[i]);
 		if (json_object_get(from, needed[i]))
 			return cairn_api_wrong_type(p, param, "a string or a list of texts",
 						    json_object_get(from, needed[i]));
@@ -275,23 +277,30 @@ static int take_message(struct parse *p, size_t which, json_t *from, json_t *to)
 	return 0;
 }
 
-int cairn_api_take_messages(struct parse *p, const char *name, json_t *value)
+int cairn_api_check_messages(struct parse *p, const char *name, const json_t *value)
 {
-	size_t num = json_array_size(value), i;
-	json_t *one, *to;
+	size_t num = json_array_size(value);
 
 	if (!json_is_array(value))
 		return cairn_api_wrong_type(p, name, "an array", value);
 	if (!num || num > CAIRN_API_MAX_MESSAGES)
 		return cairn_api_refuse(p->error, 400, "invalid_value", name,
-					"messages must be 1 to %d, are %zu", CAIRN_API_MAX_MESSAGES, num);
-	p->req->messages = json_array();
+					"%s must have 1 to %d entries, has %zu", name,
+					CAIRN_API_MAX_MESSAGES, num);
+	return 0;
+}
+
+int cairn_api_take_messages(struct parse *p, const char *name, json_t *value)
+{
+	char where[96];
+	json_t *one;
+	size_t i;
+
+	CAIRN_TRY(cairn_api_check_messages(p, name, value));
 	json_array_foreach(value, i, one)
 	{
-		to = json_object();
-		if (!p->req->messages || !to || json_array_append_new(p->req->messages, to))
-			return cairn_api_no_memory(p);
-		CAIRN_TRY(take_message(p, i, one, to));
+		snprintf(where, sizeof(where), "%s[%zu]", name, i);
+		CAIRN_TRY(cairn_api_add_message(p, where, one));
 	}
 	return 0;
 }

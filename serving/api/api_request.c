@@ -390,10 +390,15 @@ void cairn_api_request_free(struct cairn_api_request *r)
 	*r = (struct cairn_api_request) { 0 };
 }
 
+const char *cairn_api_prompt_name(const struct cairn_api_request *r)
+{
+	return r->given ? "input" : r->kind == CAIRN_API_CHAT || r->messages ? "messages" : "prompt";
+}
+
 int cairn_api_fit(const struct cairn_api_request *r, const struct cairn_api_limits *limits, size_t num_tokens,
 		  int32_t *max_tokens, struct cairn_api_error *error)
 {
-	const char *param = r->kind == CAIRN_API_CHAT ? "messages" : "prompt";
+	const char *param = cairn_api_prompt_name(r);
 	int64_t room = (int64_t)limits->max_context - (int64_t)num_tokens;
 	int64_t want = r->max_tokens;
 

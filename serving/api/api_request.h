@@ -195,6 +195,9 @@ int cairn_api_request_parse(enum cairn_api_kind kind, const char *body, size_t n
 			    struct cairn_api_error *error);
 void cairn_api_request_free(struct cairn_api_request *request);
 
+/* Returns the member of the body that the prompt is made of, for errors: prompt, messages or input. */
+const char *cairn_api_prompt_name(const struct cairn_api_request *request);
+
 /*
  * Checks whether a prompt of num_tokens ids fits the context. Returns 0 and in *max_tokens, >= 1, how many
  * tokens may follow, or -EINVAL if the prompt is empty or too long (context_length_exceeded).

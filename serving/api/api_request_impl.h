@@ -26,16 +26,30 @@ int cairn_api_invalid(struct parse *p, const char *param, const char *what);
 /* Writes where.name, safe to print, for errors about a member of an object within the body. */
 void cairn_api_member(char param[96], const char *where, const char *name);
 
-/* Makes the body of a chat of that of /v1/responses: req->root, which becomes req->given. */
+/*
+ * Takes the members of /v1/responses that a chat has under other names, and makes the body of a chat of the
+ * others: req->root, which becomes req->given.
+ */
 int cairn_api_convert_responses(struct parse *p);
 
-/* Appends a function to the request's tools; where: its place in the body, for errors. */
+/*
+ * Append a message to the request's messages, a function to its tools. where: its place in the body, for
+ * errors. The checks are those of the whole lists.
+ */
+int cairn_api_add_message(struct parse *p, const char *where, json_t *message);
+int cairn_api_check_messages(struct parse *p, const char *name, const json_t *value);
 int cairn_api_add_tool(struct parse *p, const char *where, json_t *function);
 int cairn_api_check_tools(struct parse *p, const char *name, const json_t *value);
 int cairn_api_check_tool_rules(struct parse *p);
 
 /* Accepts integers spelled as floats (16.0). Returns false if value is no integer or exceeds 64 bits. */
 bool cairn_api_integer(const json_t *value, int64_t *integer);
+
+/*
+ * Parses a schema with its name, description and strict. where: the place of these in the body, for errors;
+ * schema: that of the schema, a literal, which becomes req->constraint_param.
+ */
+int cairn_api_take_schema(struct parse *p, const char *where, const char *schema, json_t *holder);
 
 /* Checks the rules between members, all of which have been parsed (api_rules.c). */
 int cairn_api_check_rules(struct parse *p);

@@ -244,7 +244,7 @@ static void completion_refused(struct cairn_test *t)
 
 static const struct bad chat[] = {
 	{ "{}", "messages", "messages is missing", 0 },
-	{ M(""), "messages", "1 to 4096, are 0", 0 },
+	{ M(""), "messages", "1 to 4096 entries, has 0", 0 },
 	{ "{'messages':5}", "messages", "an array", 0 },
 	{ "{'prompt':'a'}", "prompt", "not supported by this endpoint", 0 },
 	{ M("5"), "messages[0]", "must be an object", 0 },
@@ -331,7 +331,7 @@ static void large_ones(struct cairn_test *t)
 		/* values that no comma separates: each bracket is one */
 		{ "{'prompt':[1", ",{'x':{'x':[[]]}}", "]}", "", "more than 1048576 values", 1 << 18, 413 },
 		{ "{'prompt':['a'", ",'a'", "]}", "prompt", "257 prompts", 256, 400 },
-		{ "{'messages':[" U, "," U, "]}", "messages", "1 to 4096, are 4097", 4096, 400 },
+		{ "{'messages':[" U, "," U, "]}", "messages", "1 to 4096 entries, has 4097", 4096, 400 },
 		{ "{'prompt':'a','user':'", "u", "'}", "user", "has 1025", 1025, 400 },
 		{ "{'prompt':'a','", "u", "':1}", "uuu", "is not a parameter", 5000, 400 },
 	};

@@ -5,6 +5,9 @@
  * The server keeps no answers, so every request brings its whole conversation: previous_response_id,
  * conversation, background and store true are refused by name. Items of the input become messages;
  * reasoning and calls join the assistant's message that they belong to.
+ *
+ * Errors name the members that the client has sent. So a member that a chat has under another name, or in
+ * another member, goes to the function that parses the chat's with the name and index that it has here.
  */
 #include <stdio.h>
 #include <string.h>
@@ -14,8 +17,10 @@
 
 struct convert {
 	struct parse *p;
-	json_t *chat, *messages;
-	json_t *reasoning; /* text of a reasoning item that waits for its message; or NULL */
+	json_t *chat;
+	json_t *messages, *places; /* places: the member that each message comes from, "input[2]" */
+	json_t *reasoning;	   /* text of a reasoning item that waits for its message; or NULL */
+	char where[48];		   /* the place that is being converted */
 };
 
 static int no_memory_if(struct convert *c, int failed)
@@ -30,12 +35,13 @@ static int unsupported(struct convert *c, const char *param, const char *what)
 }
 
 /* Copies the texts of a content or output, whose parts have other types than a chat's. */
-static int convert_content(struct convert *c, const char *where, json_t *from, json_t **to)
+static int convert_content(struct convert *c, const char *name, json_t *from, json_t **to)
 {
 	json_t *part, *copy;
-	char param[96];
+	char where[96], param[96];
 	size_t i;
 
+	cairn_api_member(where, c->where, name);
 	*to = NULL;
 	if (!json_is_array(from)) {
 		*to = json_incref(from);
@@ -58,90 +64,88 @@ static int convert_content(struct convert *c, const char *where, json_t *from, j
 }
 
 /*
- * Returns the last message if it is the assistant's and can be extended, else a new one; NULL: no memory.
- * says: the caller adds a content. A message that already has a content or calls is then not extended,
- * because the content comes before the calls.
+ * Appends a message of this role and returns it; NULL: no memory. content may be NULL. A message of the
+ * assistant takes the reasoning that waits for it.
  */
-static json_t *assistant(struct convert *c, bool says)
+static json_t *add_message(struct convert *c, const char *role, json_t *content)
 {
-	json_t *last = json_array_get(c->messages, json_array_size(c->messages) - 1);
-	const char *role = json_string_value(json_object_get(last, "role"));
+	json_t *message = json_pack("{s:s,s:O*}", "role", role, "content", content);
+	int failed = json_array_append_new(c->messages, message) ||
+		     json_array_append_new(c->places, json_string(c->where));
 
-	if (role && !strcmp(role, "assistant") && !c->reasoning &&
-	    !(says && (json_object_get(last, "content") || json_object_get(last, "tool_calls"))))
-		return last;
-	last = json_pack("{s:s}", "role", "assistant");
-	if (c->reasoning && json_object_set_new(last, "reasoning_content", c->reasoning))
-		last = NULL;
-	c->reasoning = NULL;
-	return last && !json_array_append_new(c->messages, last) ? last : NULL;
-}
-
-static int convert_message(struct convert *c, const char *where, json_t *item)
-{
-	const char *role = json_string_value(json_object_get(item, "role"));
-	char param[96];
-	json_t *message, *content;
-	int ret;
-
-	cairn_api_member(param, where, "content");
-	ret = convert_content(c, param, json_object_get(item, "content"), &content);
-	message = ret ? NULL : role && !strcmp(role, "assistant") ? assistant(c, true) : json_object();
-	if (!ret && (!message || (content && json_object_set(message, "content", content))))
-		ret = cairn_api_no_memory(c->p);
-	json_decref(content);
-	if (ret || (role && !strcmp(role, "assistant")))
-		return ret;
-	if (json_object_get(item, "role") &&
-	    json_object_set(message, "role", json_object_get(item, "role"))) {
-		json_decref(message);
-		return cairn_api_no_memory(c->p);
+	if (c->reasoning && !strcmp(role, "assistant")) {
+		failed |= json_object_set_new(message, "reasoning_content", c->reasoning);
+		c->reasoning = NULL;
 	}
-	return no_memory_if(c, json_array_append_new(c->messages, message));
+	return failed ? NULL : message;
 }
 
 /* A text that the item must have. */
-static int need_text(struct convert *c, const char *where, json_t *item, const char *name, json_t **text)
+static int need_text(struct convert *c, json_t *item, const char *name, json_t **text)
 {
 	char param[96];
 
-	cairn_api_member(param, where, name);
+	cairn_api_member(param, c->where, name);
 	*text = json_object_get(item, name);
 	return json_is_string(*text) ? 0 : cairn_api_invalid(c->p, param, "must be a string");
 }
 
-static int convert_call(struct convert *c, const char *where, json_t *item)
+static int convert_message(struct convert *c, json_t *item)
 {
-	json_t *id, *name, *arguments, *message, *calls, *call;
+	json_t *role, *content;
+	int ret;
 
-	CAIRN_TRY(need_text(c, where, item, "call_id", &id));
-	CAIRN_TRY(need_text(c, where, item, "name", &name));
-	CAIRN_TRY(need_text(c, where, item, "arguments", &arguments));
-	message = assistant(c, false);
+	CAIRN_TRY(need_text(c, item, "role", &role));
+	ret = convert_content(c, "content", json_object_get(item, "content"), &content);
+	if (!ret)
+		ret = no_memory_if(c, !add_message(c, json_string_value(role), content));
+	json_decref(content);
+	return ret;
+}
+
+/* A call joins the assistant's message before it, unless reasoning comes between them. */
+static int convert_call(struct convert *c, json_t *item)
+{
+	json_t *message = json_array_get(c->messages, json_array_size(c->messages) - 1);
+	json_t *id, *name, *arguments, *calls, *call;
+	const char *role = json_string_value(json_object_get(message, "role"));
+
+	CAIRN_TRY(need_text(c, item, "call_id", &id));
+	CAIRN_TRY(need_text(c, item, "name", &name));
+	CAIRN_TRY(need_text(c, item, "arguments", &arguments));
+	if (!role || strcmp(role, "assistant") || c->reasoning)
+		message = add_message(c, "assistant", NULL);
 	calls = json_object_get(message, "tool_calls");
 	if (message && !calls) {
 		calls = json_array();
 		CAIRN_TRY(no_memory_if(c, json_object_set_new(message, "tool_calls", calls)));
 	}
+	if (json_array_size(calls) == CAIRN_API_MAX_TOOLS)
+		return cairn_api_refuse(c->p->error, 400, "invalid_value", c->where,
+					"%s: at most %d calls in a row are accepted", c->where,
+					CAIRN_API_MAX_TOOLS);
 	call = json_pack("{s:O,s:s,s:{s:O,s:O}}", "id", id, "type", "function", "function", "name", name,
 			 "arguments", arguments);
 	return no_memory_if(c, !message || !call || json_array_append_new(calls, call));
 }
 
-static int convert_result(struct convert *c, const char *where, json_t *item)
+static int convert_result(struct convert *c, json_t *item)
 {
-	json_t *id, *content, *message;
+	json_t *id, *output = json_object_get(item, "output"), *content, *message;
 	char param[96];
 	int ret;
 
-	CAIRN_TRY(need_text(c, where, item, "call_id", &id));
-	cairn_api_member(param, where, "output");
-	ret = convert_content(c, param, json_object_get(item, "output"), &content);
-	message =
-		ret ? NULL
-		    : json_pack("{s:s,s:O,s:O*}", "role", "tool", "tool_call_id", id, "content", content);
+	CAIRN_TRY(need_text(c, item, "call_id", &id));
+	cairn_api_member(param, c->where, "output");
+	if (!json_is_string(output) && !json_array_size(output))
+		return cairn_api_invalid(c->p, param, "must be a string or a list of texts");
+	ret = convert_content(c, "output", output, &content);
+	if (!ret) {
+		message = add_message(c, "tool", content);
+		ret = no_memory_if(c, !message || json_object_set(message, "tool_call_id", id));
+	}
 	json_decref(content);
-	return ret ? ret : no_memory_if(c, !message || json_array_append_new(c->messages, message));
+	return ret;
 }
 
 /* Keeps the text of a reasoning item; one without text, which other servers encrypt, says nothing here.
@@ -160,20 +164,20 @@ static int convert_reasoning(struct convert *c, json_t *item)
 static int convert_item(struct convert *c, size_t i, json_t *item)
 {
 	const char *type = json_string_value(json_object_get(item, "type"));
-	char where[48], param[96];
+	char param[96];
 
-	snprintf(where, sizeof(where), "input[%zu]", i);
+	snprintf(c->where, sizeof(c->where), "input[%zu]", i);
 	if (!json_is_object(item))
-		return cairn_api_wrong_type(c->p, where, "an object", item);
+		return cairn_api_wrong_type(c->p, c->where, "an object", item);
 	if (!type || !strcmp(type, "message"))
-		return convert_message(c, where, item);
+		return convert_message(c, item);
 	if (!strcmp(type, "function_call"))
-		return convert_call(c, where, item);
+		return convert_call(c, item);
 	if (!strcmp(type, "function_call_output"))
-		return convert_result(c, where, item);
+		return convert_result(c, item);
 	if (!strcmp(type, "reasoning"))
 		return convert_reasoning(c, item);
-	cairn_api_member(param, where, "type");
+	cairn_api_member(param, c->where, "type");
 	return unsupported(c, param,
 			   ": only message, function_call, function_call_output and reasoning are");
 }
@@ -183,10 +187,10 @@ static int convert_input(struct convert *c, json_t *input)
 	json_t *item;
 	size_t i;
 
-	if (json_is_string(input))
-		return no_memory_if(
-			c, json_array_append_new(c->messages, json_pack("{s:s,s:O}", "role", "user",
-									"content", input)));
+	if (json_is_string(input)) {
+		strcpy(c->where, "input");
+		return no_memory_if(c, !add_message(c, "user", input));
+	}
 	if (!json_is_array(input))
 		return cairn_api_wrong_type(c->p, "input", "a string or a list of items", input);
 	json_array_foreach (input, i, item)
@@ -194,42 +198,43 @@ static int convert_input(struct convert *c, json_t *input)
 	return 0;
 }
 
-/* {"type": "function", "name", ...} becomes {"type": "function", "function": {"name", ...}}. */
-static json_t *wrap_function(const json_t *flat)
+/* Copies an object without its type, which a chat has one level higher than the other members. */
+static json_t *without_type(json_t *flat)
 {
-	json_t *function = json_copy((json_t *)flat), *whole;
+	json_t *copy = json_copy(flat);
 
-	json_object_del(function, "type");
-	whole = json_pack("{s:s,s:o}", "type", "function", "function", function);
-	return whole;
+	json_object_del(copy, "type");
+	return copy;
 }
 
-static int convert_tools(struct convert *c, json_t *tools)
+static int convert_tools(struct convert *c, const char *name, json_t *tools)
 {
-	json_t *list = json_array(), *tool;
+	json_t *tool, *function;
 	char param[48];
 	size_t i;
+	int ret;
 
-	if (json_object_set_new(c->chat, "tools", list))
-		return cairn_api_no_memory(c->p);
-	if (!json_is_array(tools))
-		return cairn_api_wrong_type(c->p, "tools", "an array", tools);
+	CAIRN_TRY(cairn_api_check_tools(c->p, name, tools));
 	json_array_foreach (tools, i, tool) {
 		const char *type = json_string_value(json_object_get(tool, "type"));
 
-		snprintf(param, sizeof(param), "tools[%zu]", i);
+		snprintf(param, sizeof(param), "%s[%zu]", name, i);
 		if (!type || strcmp(type, "function"))
 			return unsupported(c, param, ": only the type function is");
-		CAIRN_TRY(no_memory_if(c, json_array_append_new(list, wrap_function(tool))));
+		function = without_type(tool);
+		ret = function ? cairn_api_add_tool(c->p, param, function) : cairn_api_no_memory(c->p);
+		json_decref(function);
+		CAIRN_TRY(ret);
 	}
 	return 0;
 }
 
 static int convert_text(struct convert *c, const char *name, json_t *text)
 {
-	json_t *format = json_object_get(text, "format"), *schema, *whole;
+	json_t *format = json_object_get(text, "format"), *schema;
 	const char *type = json_string_value(json_object_get(format, "type")), *key;
 	json_t *value;
+	int ret;
 
 	if (!json_is_object(text))
 		return cairn_api_wrong_type(c->p, name, "an object", text);
@@ -242,11 +247,12 @@ static int convert_text(struct convert *c, const char *name, json_t *text)
 	if (!format || json_is_null(format) || (type && !strcmp(type, "text")))
 		return 0;
 	if (!type || strcmp(type, "json_schema"))
-		return no_memory_if(c, json_object_set(c->chat, "response_format", format));
-	schema = json_copy(format);
-	json_object_del(schema, "type");
-	whole = json_pack("{s:s,s:o}", "type", "json_schema", "json_schema", schema);
-	return no_memory_if(c, !whole || json_object_set_new(c->chat, "response_format", whole));
+		return cairn_api_take_response_format(c->p, "text.format", format);
+	schema = without_type(format);
+	ret = schema ? cairn_api_take_schema(c->p, "text.format", "text.format.schema", schema)
+		     : cairn_api_no_memory(c->p);
+	json_decref(schema);
+	return ret;
 }
 
 static int convert_reason(struct convert *c, json_t *value)
@@ -256,14 +262,30 @@ static int convert_reason(struct convert *c, json_t *value)
 	if (!json_is_object(value))
 		return cairn_api_wrong_type(c->p, "reasoning", "an object", value);
 	/* a summary of the reasoning is optional: the reasoning itself is sent */
-	return effort ? no_memory_if(c, json_object_set(c->chat, "reasoning_effort", effort)) : 0;
+	return effort && !json_is_null(effort) ? cairn_api_take_effort(c->p, "reasoning.effort", effort) : 0;
 }
 
+/* {"type": "function", "name"} becomes {"type": "function", "function": {"name"}}. */
 static int convert_choice(struct convert *c, json_t *value)
 {
-	json_t *copy = json_is_object(value) ? wrap_function(value) : json_incref(value);
+	json_t *copy = json_is_object(value) ? json_pack("{s:s,s:o}", "type", "function", "function",
+							 without_type(value))
+					     : json_incref(value);
 
 	return no_memory_if(c, !copy || json_object_set_new(c->chat, "tool_choice", copy));
+}
+
+static int convert_limit(struct convert *c, const char *name, json_t *value)
+{
+	int64_t max;
+
+	if (!cairn_api_integer(value, &max))
+		return cairn_api_wrong_type(c->p, name, "an integer", value);
+	if (max < 1 || max > INT32_MAX)
+		return cairn_api_refuse(c->p->error, 400, "invalid_value", name,
+					"%s must be 1 to %d, is %lld", name, INT32_MAX, (long long)max);
+	c->p->req->max_tokens = max;
+	return 0;
 }
 
 /* Members that ask for nothing with this value, as JSON text; null always does. */
@@ -326,7 +348,7 @@ static int convert_member(struct convert *c, const char *name, json_t *value)
 	if (json_is_null(value) || !strcmp(name, "input") || !strcmp(name, "instructions"))
 		return 0;
 	if (!strcmp(name, "tools"))
-		return convert_tools(c, value);
+		return convert_tools(c, name, value);
 	if (!strcmp(name, "text"))
 		return convert_text(c, name, value);
 	if (!strcmp(name, "reasoning"))
@@ -334,7 +356,7 @@ static int convert_member(struct convert *c, const char *name, json_t *value)
 	if (!strcmp(name, "tool_choice"))
 		return convert_choice(c, value);
 	if (!strcmp(name, "max_output_tokens"))
-		return no_memory_if(c, json_object_set(c->chat, "max_completion_tokens", value));
+		return convert_limit(c, name, value);
 	if (!strcmp(name, "top_logprobs") && json_is_integer(value) && !json_integer_value(value))
 		return 0;
 	for (size_t i = 0; i < sizeof(same) / sizeof(*same); i++) {
@@ -351,32 +373,43 @@ static int convert_all(struct convert *c)
 {
 	json_t *given = c->p->req->given, *value, *instructions = json_object_get(given, "instructions");
 	const char *name;
+	size_t i;
 
-	if (!c->chat || !c->messages || json_object_set_new(c->chat, "messages", c->messages))
+	if (!c->chat || !c->messages || !c->places)
 		return cairn_api_no_memory(c->p);
 	json_object_foreach (given, name, value)
 		CAIRN_TRY(convert_member(c, name, value));
 	if (instructions && !json_is_null(instructions)) {
+		strcpy(c->where, "instructions");
 		if (!json_is_string(instructions))
-			return cairn_api_wrong_type(c->p, "instructions", "a string", instructions);
-		CAIRN_TRY(no_memory_if(
-			c, json_array_append_new(c->messages, json_pack("{s:s,s:O}", "role", "system",
-									"content", instructions))));
+			return cairn_api_wrong_type(c->p, c->where, "a string", instructions);
+		CAIRN_TRY(no_memory_if(c, !add_message(c, "system", instructions)));
 	}
 	if (!json_object_get(given, "input"))
 		return cairn_api_refuse(c->p->error, 400, "missing_parameter", "input",
 					"input is missing");
-	return convert_input(c, json_object_get(given, "input"));
+	CAIRN_TRY(convert_input(c, json_object_get(given, "input")));
+	CAIRN_TRY(cairn_api_check_messages(c->p, "input", c->messages));
+	json_array_foreach (c->messages, i, value) {
+		const char *where = json_string_value(json_array_get(c->places, i));
+
+		CAIRN_TRY(cairn_api_add_message(c->p, where, value));
+	}
+	return 0;
 }
 
 int cairn_api_convert_responses(struct parse *p)
 {
-	struct convert c = { .p = p, .chat = json_object(), .messages = json_array() };
+	struct convert c = {
+		.p = p, .chat = json_object(), .messages = json_array(), .places = json_array()
+	};
 	int ret;
 
 	p->req->given = p->req->root;
 	p->req->root = c.chat;
 	ret = convert_all(&c);
 	json_decref(c.reasoning);
+	json_decref(c.messages);
+	json_decref(c.places);
 	return ret;
 }

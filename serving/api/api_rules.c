@@ -113,7 +113,7 @@ int cairn_api_check_rules(struct parse *p)
 	if (r->kind == CAIRN_API_TOKENIZE && !chat && (r->num_prompts != 1 || !r->prompts->text))
 		return cairn_api_refuse(p->error, 400, "invalid_type", "prompt", "prompt must be one text");
 	if (chat && !p->limits->has_template)
-		return cairn_api_refuse(p->error, 400, "no_chat_template", "messages",
+		return cairn_api_refuse(p->error, 400, "no_chat_template", cairn_api_prompt_name(r),
 					"this model has no chat template");
 	if (!chat && (given(p, "add_generation_prompt") || given(p, "chat_template_kwargs")))
 		return clash(p,

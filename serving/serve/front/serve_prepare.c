@@ -54,6 +54,7 @@ static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids
 		.tools = r->tool_choice == CAIRN_API_TOOL_NONE ? NULL : r->tools,
 		.add_generation_prompt = r->add_generation_prompt, .now = time(NULL),
 	};
+	const char *param = cairn_api_prompt_name(r);
 	struct cairn_chat_text text;
 	int ret = cairn_chat_template_render(job->s->template, &in, &text);
 
@@ -61,9 +62,9 @@ static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids
 	if (ret == -EINVAL && cairn_api_arguments_as_text(&job->req) > 0)
 		ret = cairn_chat_template_render(job->s->template, &in, &text);
 	if (ret)
-		return refuse_text(e, ret, "messages");
+		return refuse_text(e, ret, param);
 	job->prompt_end = cairn_prompt_end(job->s->reasoning, text.text, text.num_bytes);
-	ret = check_length(job, text.num_bytes, "messages", e);
+	ret = check_length(job, text.num_bytes, param, e);
 	if (ret) {
 		cairn_chat_text_free(&text);
 		return ret;
@@ -73,7 +74,7 @@ static int encode_messages(struct serve_job *job, int32_t **ids, size_t *num_ids
 					   (r->add_special_tokens ? CAIRN_ENCODE_ADD_SPECIAL : 0),
 					   ids, num_ids);
 	cairn_chat_text_free(&text);
-	return ret ? refuse_text(e, ret, "messages") : 0;
+	return ret ? refuse_text(e, ret, param) : 0;
 }
 
 static int encode_prompt(struct serve_job *job, const struct cairn_api_prompt *p, int32_t **ids,
