@@ -22,7 +22,8 @@ static void bodies(struct cairn_test *t)
 		json_t *root;
 
 		EXPECT(t, !cairn_api_answer_init(&a, &req, "id", 5));
-		cairn_api_body(&out, &a, choices, ARRAY_SIZE(choices), &(struct cairn_api_usage) { 1, 2, 0 });
+		cairn_api_body(&out, &a, choices, ARRAY_SIZE(choices),
+			       &(struct cairn_api_usage) { 1, 2, 0, 0 });
 		root = read_json(t, out.s, out.len);
 		has_exactly(t, root, "id:s object:s created:i model:s choices:a usage:o");
 		EXPECT(t, !strcmp(json_string_value(json_object_get(root, "object")),
@@ -69,7 +70,7 @@ static void prompts(struct cairn_test *t)
 		json_t *root, *list;
 
 		EXPECT(t, !cairn_api_answer_init(&a, &req, "id", 5));
-		cairn_api_body(&out, &a, choices, 2, &(struct cairn_api_usage) { 2, 1, 0 });
+		cairn_api_body(&out, &a, choices, 2, &(struct cairn_api_usage) { 2, 1, 0, 0 });
 		root = read_json(t, out.s, out.len);
 		list = json_array_get(json_object_get(root, "choices"), 1);
 		EXPECT(t, !json_object_get(chat ? list : root, "prompt_logprobs"));

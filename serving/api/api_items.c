@@ -26,8 +26,8 @@ static void put_status(struct cairn_api_items *it, struct cairn_api_out *out, co
 			out, "{\"input_tokens\":%lld,\"input_tokens_details\":{\"cached_tokens\":%lld},",
 			(long long)u->prompt_tokens, (long long)u->cached_tokens);
 		cairn_api_print(
-			out, "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":0},",
-			(long long)u->completion_tokens);
+			out, "\"output_tokens\":%lld,\"output_tokens_details\":{\"reasoning_tokens\":%lld},",
+			(long long)u->completion_tokens, (long long)u->reasoning_tokens);
 		cairn_api_print(out, "\"total_tokens\":%lld}",
 				(long long)(u->prompt_tokens + u->completion_tokens));
 	} else {

@@ -99,6 +99,7 @@ struct cairn_api_choice {
 
 struct cairn_api_usage {
 	int64_t prompt_tokens, completion_tokens, cached_tokens;
+	int64_t reasoning_tokens; /* those of completion_tokens that are reasoning; only /v1/responses */
 };
 
 /*

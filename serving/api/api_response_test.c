@@ -110,10 +110,10 @@ static void stream(struct cairn_test *t, enum cairn_api_kind kind, bool usage, b
 		c.finish = i >= 22 ? CAIRN_API_LENGTH : CAIRN_API_GOES_ON;
 		c.logprobs = with_logprobs ? logprobs : NULL;
 		c.num_logprobs = with_logprobs ? 2 : 0;
-		cairn_api_chunk(&out, &a, &c, i < 2, &(struct cairn_api_usage) { 5, i, 2 });
+		cairn_api_chunk(&out, &a, &c, i < 2, &(struct cairn_api_usage) { 5, i, 2, 0 });
 	}
 	if (usage)
-		cairn_api_usage_chunk(&out, &a, &(struct cairn_api_usage) { 5, 24, 2 });
+		cairn_api_usage_chunk(&out, &a, &(struct cairn_api_usage) { 5, 24, 2, 0 });
 	cairn_api_done(&out);
 	for (; (e = next_event(t, &out, &at, &done)); json_decref(e), events++) {
 		const json_t *choices = json_object_get(e, "choices"), *c = json_array_get(choices, 0),

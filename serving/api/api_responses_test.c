@@ -245,7 +245,7 @@ static void write_answer(struct cairn_api_items *it, enum cairn_api_finish finis
 	cairn_api_items_add(it,
 			    &(struct cairn_api_choice){ .text = "", .calls = &begin, .num_calls = 1 });
 	cairn_api_items_add(it, &(struct cairn_api_choice){ .text = "", .calls = &more, .num_calls = 1 });
-	cairn_api_items_end(it, finish, &(struct cairn_api_usage){ 5, 7, 1 });
+	cairn_api_items_end(it, finish, &(struct cairn_api_usage){ 5, 7, 1, 3 });
 }
 
 static const char *string_of(const json_t *v, const char *name)
@@ -313,6 +313,10 @@ static void events(struct cairn_test *t)
 	/* the final response of the stream is the whole answer */
 	body = read_json(t, whole.out.s, whole.out.len);
 	EXPECT(t, json_equal(body, json_object_get(last, "response")));
+	v = json_object_get(body, "usage");
+	EXPECT(t, json_integer_value(json_object_get(v, "output_tokens")) == 7 &&
+			  json_integer_value(json_object_get(json_object_get(v, "output_tokens_details"),
+							     "reasoning_tokens")) == 3);
 	v = json_object_get(body, "output");
 	EXPECT(t, json_array_size(v) == 3 && !strcmp(string_of(json_array_get(v, 0), "id"), "rs_1_0") &&
 			  !strcmp(string_of(json_array_get(v, 1), "id"), "msg_1_1") &&

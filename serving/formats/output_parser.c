@@ -59,6 +59,18 @@ int32_t cairn_output_parser_calls(const struct cairn_output_parser *p)
 	return p->num_calls;
 }
 
+/* Returns whether the answer begins with reasoning even without its opening mark. */
+static bool begun(const struct cairn_output_parser *p)
+{
+	return p->rules.reasoning->begun || p->rules.prompt_end == CAIRN_PROMPT_REASONS;
+}
+
+bool cairn_output_parser_reasons(const struct cairn_output_parser *p)
+{
+	return p->state == PARSER_REASONING || (p->state == PARSER_BEGIN && begun(p)) ||
+	       (p->state == PARSER_BODY && p->body == CAIRN_PIECE_REASONING);
+}
+
 /* Looks for a mark. Returns its position, or that of its beginning at the end of the text, or n. */
 static size_t find_mark(const char *s, size_t n, const char *mark, size_t len, bool *whole)
 {
@@ -110,9 +122,7 @@ static bool begin_step(struct cairn_output_parser *p)
 		return false;
 	if (m == MATCH_YES)
 		consume(p, found.at);
-	p->state = m == MATCH_YES || f->begun || p->rules.prompt_end == CAIRN_PROMPT_REASONS
-			   ? PARSER_REASONING
-			   : PARSER_TEXT;
+	p->state = m == MATCH_YES || begun(p) ? PARSER_REASONING : PARSER_TEXT;
 	p->skip_space = m == MATCH_YES;
 	return true;
 }
@@ -401,15 +411,12 @@ bool cairn_output_parser_push(struct cairn_output_parser *p, const char *text, s
 
 void cairn_output_parser_finish(struct cairn_output_parser *p, struct cairn_output *out)
 {
-	const struct cairn_reasoning_format *r = p->rules.reasoning;
 	struct found f = { 0 };
 	size_t n = num_held(p), text = before_space(held(p), n);
-	bool reasons;
 
 	switch (p->state) {
 	case PARSER_BEGIN:
-		reasons = r->begun || p->rules.prompt_end == CAIRN_PROMPT_REASONS;
-		emit(p, reasons ? CAIRN_PIECE_REASONING : CAIRN_PIECE_CONTENT, text, out);
+		emit(p, begun(p) ? CAIRN_PIECE_REASONING : CAIRN_PIECE_CONTENT, text, out);
 		break;
 	case PARSER_REASONING:
 		emit(p, CAIRN_PIECE_REASONING, text, out);

@@ -75,6 +75,8 @@ bool cairn_output_parser_push(struct cairn_output_parser *p, const char *text, s
 			      struct cairn_output *out);
 /* The text has ended: appends what has been held back. */
 void cairn_output_parser_finish(struct cairn_output_parser *p, struct cairn_output *out);
+/* Returns whether the model is reasoning at the end of the text so far. */
+bool cairn_output_parser_reasons(const struct cairn_output_parser *p);
 int32_t cairn_output_parser_calls(const struct cairn_output_parser *p); /* number of calls so far */
 
 #endif

@@ -338,6 +338,46 @@ static void prompt_end(struct cairn_test *t)
 	EXPECT(t, cairn_prompt_end(NULL, "<think>", 7) == CAIRN_PROMPT_PLAIN);
 }
 
+/* want has an r for each byte after which the model reasons. A mark takes effect with its last byte. */
+static void reasons(struct cairn_test *t)
+{
+	static const struct {
+		const char *reasoning, *text, *want;
+		enum cairn_prompt_end prompt;
+	} all[] = {
+		{ "qwen3", "<think>a\n</think>b",
+			   "......rrrrrrrrrr..", CAIRN_PROMPT_PLAIN },
+		{ "qwen3", " \na</think>b",
+			   "rrrrrrrrrr..", CAIRN_PROMPT_REASONS },
+		{ "qwen3", "a</think>", ".........", CAIRN_PROMPT_REASONED },
+		{ "deepseek_r1", "a</think>b",
+				 "rrrrrrrr..", CAIRN_PROMPT_PLAIN },
+		{ "openai_gptoss", "<|channel|>analysis<|message|>a<|end|>",
+				   ".............................rrrrrrrr.", CAIRN_PROMPT_PLAIN },
+		{ "openai_gptoss", "<|channel|>final<|message|>a",
+				   "............................", CAIRN_PROMPT_PLAIN },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++) {
+		struct cairn_output_rules rules = { .prompt_end = all[i].prompt };
+		struct cairn_output_parser *p;
+		struct cairn_output out = { 0 };
+		char got[64] = "";
+
+		EXPECT(t, !cairn_reasoning_format_find(all[i].reasoning, NULL, &rules.reasoning));
+		if (!EXPECT(t, !cairn_output_parser_new(&rules, &p)))
+			return;
+		for (size_t k = 0; all[i].text[k]; k++) {
+			cairn_output_parser_push(p, all[i].text + k, 1, &out);
+			got[k] = cairn_output_parser_reasons(p) ? 'r' : '.';
+		}
+		if (!EXPECT(t, !strcmp(got, all[i].want)))
+			cairn_note(t, "%s\n# %s", all[i].text, got);
+		cairn_output_parser_free(p);
+		cairn_output_free(&out);
+	}
+}
+
 /* Removing pieces byte by byte leaves the rest in place. */
 static void drop(struct cairn_test *t)
 {
@@ -357,7 +397,7 @@ static void drop(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "all_cuts", all_cuts }, { "wrong_rows", wrong_rows }, { "one_call", one_call },
-	{ "bounds", bounds },	  { "prompt_end", prompt_end }, { "drop", drop },
+	{ "bounds", bounds },	  { "prompt_end", prompt_end }, { "reasons", reasons }, { "drop", drop },
 };
 
 const struct cairn_family cairn_output_parser_family = {

@@ -48,8 +48,10 @@ static int keep_logprob(struct serve_choice *c, const struct serve_logprob *toke
 void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 {
 	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
-	for (int32_t i = 0; i < job->num_choices; i++)
+	for (int32_t i = 0; i < job->num_choices; i++) {
 		u->completion_tokens += job->choices[i].num_tokens;
+		u->reasoning_tokens += job->choices[i].num_reasoning;
+	}
 	for (int32_t i = 0; i < job->num_parts; i++)
 		u->cached_tokens += job->parts[i].cached;
 }
@@ -394,6 +396,7 @@ static int keep_token(struct serve_choice *c, int32_t id)
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
 {
 	struct serve_choice *c = &job->choices[choice];
+	const bool reasoned = serve_reasons(c);
 	struct cairn_stop_text t;
 	const char *text = "";
 	size_t n = 0;
@@ -420,6 +423,8 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	else	/* before min_tokens nothing may end the answer, so skip the stop strings */
 		t = (struct cairn_stop_text){ .num_text = n, .stop = -1 };
 	add_text(c, &t, text);
+	/* the opening mark begins the reasoning, and the closing one ends it: both count */
+	c->num_reasoning += reasoned || serve_reasons(c);
 	*stopped = c->finish != CAIRN_API_GOES_ON;
 	if (*stopped)
 		serve_end_text(job, c);

@@ -73,6 +73,7 @@ struct serve_choice {
 	size_t num_logprobs, room_logprobs;
 	int64_t num_chars;		/* length of the whole text so far */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
+	int32_t num_reasoning;		/* those of num_tokens that are reasoning, with its marks */
 	int32_t *taken;			/* [num_taken] ids of them, but of the one that ends it */
 	size_t num_taken, room_taken;
 	enum cairn_api_finish finish;
@@ -279,6 +280,7 @@ int serve_take_frame(struct serve *s, const struct cairn_wire_frame *f);
 int serve_open_parser(struct serve_job *job, struct serve_choice *c);	/* if the answer needs one */
 /* Returns whether the text of a token is left out: a special token that is no mark of a format. */
 bool serve_is_hidden(const struct serve_job *job, const struct serve_choice *c, int32_t token);
+bool serve_reasons(const struct serve_choice *c);	/* whether the model reasons after the text so far */
 void serve_add_text(struct serve_choice *c, const char *text, size_t n);
 void serve_end_text(struct serve_job *job, struct serve_choice *c);	/* call when c->finish is set */
 

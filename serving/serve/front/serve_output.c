@@ -32,6 +32,11 @@ bool serve_is_hidden(const struct serve_job *job, const struct serve_choice *c, 
 	return !spelled || !cairn_formats_have(job->s->tool_format, job->s->reasoning, spelled);
 }
 
+bool serve_reasons(const struct serve_choice *c)
+{
+	return c->parser && cairn_output_parser_reasons(c->parser);
+}
+
 void serve_add_text(struct serve_choice *c, const char *text, size_t n)
 {
 	if (!c->parser)

@@ -150,6 +150,28 @@ static void ask_all(struct cairn_test *t, const struct server *s, const struct r
 	}
 }
 
+/* The marks of the reasoning count. The first one is written as "<thin" and "k>", which begins it. */
+static void reasoning_tokens(struct cairn_test *t, const struct server *s)
+{
+	static const struct { const char *members; double want; } rows[] = {
+		{ "\"input\":\"x ask:think\"", 7 },
+		{ "\"input\":\"x ask:think\",\"include_reasoning\":false", 7 },
+		{ "\"input\":\"x ask:think\",\"max_output_tokens\":4", 3 },
+		{ "\"input\":\"x ask:plain\"", 0 },
+	};
+	static struct reply r;
+	char body[256], usage[128];
+
+	for (size_t i = 0; i < 2 * ARRAY_SIZE(rows); i++) {
+		snprintf(body, sizeof(body), "{%s,\"temperature\":0%s}", rows[i / 2].members,
+			 i % 2 ? ",\"stream\":true" : "");
+		snprintf(usage, sizeof(usage), "\"output_tokens_details\":{\"reasoning_tokens\":%.0f}",
+			 rows[i / 2].want);
+		if (!EXPECT(t, post(s, "/v1/responses", body, &r) == 200 && strstr(r.body, usage)))
+			cairn_note(t, "%s: %s", body, r.body);
+	}
+}
+
 /* Calls are forced by the grammar of the format, or refused by name where no library can constrain
  * answers. */
 static void forced(struct cairn_test *t, const struct server *s)
@@ -225,6 +247,7 @@ static void hermes(struct cairn_test *t)
 		if (!EXPECT(t, says(&r, "choices.0.finish_reason", "length")))
 			cairn_note(t, "%s", r.body);
 		forced(t, &s);
+		reasoning_tokens(t, &s);
 		/* a special token that a tool's definition spells is no special token */
 		EXPECT(t, post(&s, "/tokenize", "{" ASK("plain") "," TOOLS "}", &r) == 200);
 		EXPECT(t, !strstr(r.body, "259,") && number_at(&r, "count") > 100);
