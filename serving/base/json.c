@@ -125,15 +125,13 @@ out_close:
 	return ret;
 }
 
-int cairn_json_parse(const char *text, size_t num_bytes, const char *file, bool allow_nul,
-		     json_t **root)
+static int parse(const char *text, size_t num_bytes, const char *file, size_t flags, json_t **root)
 {
 	char quoted[CAIRN_QUOTE_LEN];
 	json_error_t error;
 	json_t *value;
 
-	value = json_loadb(text, num_bytes,
-			   JSON_REJECT_DUPLICATES | (allow_nul ? JSON_ALLOW_NUL : 0), &error);
+	value = json_loadb(text, num_bytes, JSON_REJECT_DUPLICATES | flags, &error);
 	if (!value) {
 		if (json_error_code(&error) == json_error_out_of_memory)
 			return cairn_error(ENOMEM, "%s: no memory for its JSON", file);
@@ -153,16 +151,32 @@ int cairn_json_parse(const char *text, size_t num_bytes, const char *file, bool 
 	return 0;
 }
 
-int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t **root)
+int cairn_json_parse(const char *text, size_t num_bytes, const char *file, bool allow_nul,
+		     json_t **root)
+{
+	return parse(text, num_bytes, file, allow_nul ? JSON_ALLOW_NUL : 0, root);
+}
+
+static int read_json(const char *path, size_t max_bytes, size_t flags, json_t **root)
 {
 	size_t num_bytes = 0;
 	char *text = NULL;
 	int ret;
 
 	CAIRN_TRY(cairn_read_file(path, max_bytes, &text, &num_bytes));
-	ret = cairn_json_parse(text, num_bytes, path, allow_nul, root);
+	ret = parse(text, num_bytes, path, flags, root);
 	free(text);
 	return ret;
+}
+
+int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t **root)
+{
+	return read_json(path, max_bytes, allow_nul ? JSON_ALLOW_NUL : 0, root);
+}
+
+int cairn_json_read_reals(const char *path, size_t max_bytes, json_t **root)
+{
+	return read_json(path, max_bytes, JSON_DECODE_INT_AS_REAL, root);
 }
 
 /* Stores the member in *value, or NULL if it is absent or null and not required. */

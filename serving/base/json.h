@@ -34,6 +34,8 @@ int cairn_read_file(const char *path, size_t max_bytes, char **data, size_t *num
 int cairn_json_parse(const char *text, size_t num_bytes, const char *file, bool allow_nul,
 		     json_t **root);
 int cairn_json_read(const char *path, size_t max_bytes, bool allow_nul, json_t **root);
+/* Reads every integer as a real number, and so accepts those that do not fit in 64 bits. */
+int cairn_json_read_reals(const char *path, size_t max_bytes, json_t **root);
 
 int cairn_json_int(const json_t *object, struct cairn_json_at at, const char *key, bool required,
 		   int64_t lo, int64_t hi, int64_t *value);

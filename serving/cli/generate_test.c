@@ -428,6 +428,23 @@ static void bad_serve_options(struct cairn_test *t)
 	}
 }
 
+/* --chat-template takes its special tokens from the checkpoint. If they cannot be read, nothing starts. */
+static void bad_special_tokens(struct cairn_test *t)
+{
+	static const char *const files[] = { "config.json", "tokenizer.json" };
+	char path[2 * PATH_MAX], target[2 * PATH_MAX];
+
+	for (size_t i = 0; i < ARRAY_SIZE(files); i++) {
+		snprintf(path, sizeof(path), "%s/%s", cairn_tmpdir(t), files[i]);
+		snprintf(target, sizeof(target), "%s/serving/embedded/%s", cairn_data_dir(), files[i]);
+		EXPECT(t, symlink(target, path) == 0);
+	}
+	cairn_tmpfile(t, path, sizeof(path), "tokenizer_config.json", "{\"bos_token\":", 13);
+	cairn_tmpfile(t, path, sizeof(path), "one.jinja", "{{ bos_token }}", 15);
+	REFUSED(t, "tokenizer_config.json: line 1", SERVE, "--model", cairn_tmpdir(t), "--chat-template",
+		path);
+}
+
 static int refuse_rmsnorm(const struct cairn_rmsnorm_args *args, void *stream)
 {
 	(void)args;
@@ -725,6 +742,7 @@ static const struct cairn_unit units[] = {
 	{ "constrained", constrained },
 	{ "bad_options", bad_options },
 	{ "bad_serve_options", bad_serve_options },
+	{ "bad_special_tokens", bad_special_tokens },
 	{ "refused_shape", refused_shape },
 	{ "bad_questions", bad_questions },
 	{ "bad_models", bad_models },

@@ -2,6 +2,7 @@
 /* chat_template - finds a template in a checkpoint, opens it, and renders it */
 #include "serving/template/chat_template.h"
 
+#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -36,6 +37,12 @@ const char *cairn_chat_template_source(const struct cairn_chat_template *t)
 	return t->source;
 }
 
+/* Names the type of a member of tokenizer_config.json, in which integers have been read as reals. */
+static const char *type_name(const json_t *v)
+{
+	return json_is_real(v) ? "a number" : cairn_json_type_name(v);
+}
+
 /* Stores the special token `name` in t->tokens. It is a string, or an object with the string as "content". */
 static int take_token(struct cairn_chat_template *t, const json_t *tokens, const char *name)
 {
@@ -48,8 +55,7 @@ static int take_token(struct cairn_chat_template *t, const json_t *tokens, const
 	if (!v || json_is_null(v))
 		return 0;
 	if (!json_is_string(v))
-		return cairn_error(EINVAL, "%s: %s: must be a string, is %s", t->name, name,
-				   cairn_json_type_name(v));
+		return cairn_error(EINVAL, "%s: %s: must be a string, is %s", t->name, name, type_name(v));
 	copy = cairn_tpl_alloc(&t->arena, json_string_length(v) + 1);
 	if (!copy)
 		return -ENOMEM;
@@ -110,7 +116,7 @@ static int pick(const json_t *config, const char *path, const char *name, const 
 		return 0;
 	if (!json_is_array(v))
 		return cairn_error(EINVAL, "%s: chat_template: must be a string or a list, is %s", path,
-				   cairn_json_type_name(v));
+				   type_name(v));
 	json_array_foreach(v, i, one)
 	{
 		const char *called = json_string_value(json_object_get(one, "name"));
@@ -126,23 +132,39 @@ static int pick(const json_t *config, const char *path, const char *name, const 
 	return cairn_error(ENOENT, "%s: chat_template: has no template named %s", path, CAIRN_QUOTED(name));
 }
 
+static int config_path(const char *dir, char path[4096])
+{
+	if (snprintf(path, 4096, "%s/tokenizer_config.json", dir) >= 4096)
+		return cairn_error(EINVAL, "%.100s...: the path is too long", dir);
+	return 0;
+}
+
+int cairn_chat_template_config(const char *dir, json_t **out)
+{
+	char path[4096];
+
+	CAIRN_TRY(config_path(dir, path));
+	if (access(path, F_OK) && errno == ENOENT) {
+		*out = NULL;
+		return 0;
+	}
+	/* transformers writes 10^30 as the model_max_length of a tokenizer without a limit */
+	return cairn_json_read_reals(path, MAX_CONFIG, out);
+}
+
 int cairn_chat_template_load(const char *dir, const char *name, struct cairn_chat_template **out)
 {
-	char path[4096], config_path[4096], *source = NULL;
+	char path[4096], from[4096], *source = NULL;
 	const json_t *chosen = NULL;
 	json_t *config = NULL;
 	size_t num_bytes = 0;
-	int ret = 0;
+	int ret;
 
 	if (!dir || !out)
 		return cairn_error(EINVAL, "chat_template: null argument");
-	if (snprintf(path, sizeof(path), "%s/chat_template.jinja", dir) >= (int)sizeof(path) ||
-	    snprintf(config_path, sizeof(config_path), "%s/tokenizer_config.json", dir) >= (int)sizeof(path))
-		return cairn_error(EINVAL, "%.100s...: the path is too long", dir);
-	if (!access(config_path, F_OK))
-		ret = cairn_json_read(config_path, MAX_CONFIG, false, &config);
-	if (ret)
-		return ret;
+	CAIRN_TRY(config_path(dir, from)); /* the longer of the two names */
+	snprintf(path, sizeof(path), "%s/chat_template.jinja", dir);
+	CAIRN_TRY(cairn_chat_template_config(dir, &config));
 	if (!access(path, F_OK)) {
 		ret = cairn_read_file(path, TPL_MAX_SOURCE, &source, &num_bytes);
 		if (!ret)
@@ -150,8 +172,8 @@ int cairn_chat_template_load(const char *dir, const char *name, struct cairn_cha
 	} else if (!config) {
 		ret = cairn_error(ENOENT, "%s: has no chat_template.jinja and no tokenizer_config.json", dir);
 	} else {
-		ret = pick(config, config_path, name ? name : "default", &chosen);
-		snprintf(path, sizeof(path), "%.4000s: chat_template", config_path);
+		ret = pick(config, from, name ? name : "default", &chosen);
+		snprintf(path, sizeof(path), "%.4000s: chat_template", from);
 		if (!ret)
 			ret = cairn_chat_template_open(json_string_value(chosen), json_string_length(chosen),
 						       config, path, out);

@@ -59,6 +59,11 @@ struct cairn_chat_template;
  */
 int cairn_chat_template_load(const char *dir, const char *name, struct cairn_chat_template **out);
 /*
+ * Reads tokenizer_config.json of a checkpoint directory, with every number as a real one. Stores NULL if
+ * there is no such file. The caller calls json_decref().
+ */
+int cairn_chat_template_config(const char *dir, json_t **out);
+/*
  * source: the template itself. tokens: an object with special tokens, as tokenizer_config.json has them; may
  * be NULL. name: the beginning of error messages.
  */

@@ -210,6 +210,10 @@ static void files(struct cairn_test *t)
 	static const char two[] =
 		"{\"chat_template\":[{\"name\":\"tool_use\",\"template\":\"T\"},"
 		"{\"name\":\"default\",\"template\":\"D{{ bos_token }}\"}],\"bos_token\":\"B\"}";
+	/* transformers writes 10^30 if the tokenizer has no limit */
+	static const char huge[] =
+		"{\"model_max_length\":1000000000000000019884624838656,\"bos_token\":\"<s>\","
+		"\"chat_template\":\"H{{ bos_token }}\"}";
 	static const struct {
 		const char *file, *content, *name;
 		int err;
@@ -222,11 +226,14 @@ static void files(struct cairn_test *t)
 		{ "tokenizer_config.json", two, "tool_use", 0, "T" },
 		{ "tokenizer_config.json", two, "rag", ENOENT, "has no template named \"rag\"" },
 		{ "tokenizer_config.json", "{\"chat_template\":5}", NULL, EINVAL,
-		  "must be a string or a list" },
+		  "must be a string or a list, is a number" },
 		{ "tokenizer_config.json", "{\"chat_template\":[{}]}", NULL, EINVAL,
 		  "chat_template[0]: needs" },
 		{ "tokenizer_config.json", "{\"chat_template\":\"\",\"bos_token\":7}", NULL, EINVAL,
 		  "bos_token: must be a string" },
+		{ "tokenizer_config.json", "{\"bos_token\":\"a\",", NULL, EINVAL,
+		  "tokenizer_config.json: line 1" },
+		{ "tokenizer_config.json", huge, NULL, 0, "H<s>" },
 		{ "tokenizer_config.json", two, NULL, 0, "DB" },
 		{ "chat_template.jinja", "J{{ bos_token }}\n", NULL, 0, "JB" },
 	};

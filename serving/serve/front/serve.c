@@ -76,18 +76,19 @@ static int read_key(struct serve *s)
 
 static int load_template(struct serve *s, const char *dir)
 {
-	char *text, path[4096];
 	json_t *tokens;
+	char *text;
 	size_t n;
 	int ret;
 
 	if (s->opt.template_file) {
 		CAIRN_TRY(read_file("chat-template", s->opt.template_file, &text, &n));
 		/* the template's special tokens, if the checkpoint defines them */
-		snprintf(path, sizeof(path), "%.4000s/tokenizer_config.json", dir);
-		tokens = json_load_file(path, JSON_REJECT_DUPLICATES, NULL);
-		ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
-		json_decref(tokens);
+		ret = cairn_chat_template_config(dir, &tokens);
+		if (!ret) {
+			ret = cairn_chat_template_open(text, n, tokens, s->opt.template_file, &s->template);
+			json_decref(tokens);
+		}
 		free(text);
 		return ret;
 	}
