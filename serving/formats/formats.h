@@ -95,7 +95,7 @@ void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, con
 /*
  * Writes the Lark grammar, in llguidance's dialect, of an answer that calls at least one tool, after its
  * reasoning if there is any. Fails with -EOPNOTSUPP if the format has no form for this tokenizer, -ENOENT if
- * no tool has this name, -ENOMEM.
+ * no tool has this name, -EINVAL if it would be longer than CAIRN_GRAMMAR_MAX_TEXT, -ENOMEM.
  */
 struct cairn_tool_grammar {
 	const struct cairn_tool_format *format;

@@ -6,9 +6,9 @@
  *   call0: "<tool_call>\n{\"name\": \"f\", \"arguments\": " args0 "}\n</tool_call>"
  *   args0: %json {"type": "object", ...}
  *
- * llguidance does not match special tokens as text, so they are written by their ids: <[7]>. Arguments have
- * the white space that Python's json.dumps writes, because models have learned it, and unlimited white space
- * would let them write for ever.
+ * llguidance does not match special tokens as text, so those of a pattern are written by their ids: <[7]>.
+ * What a client has named is always text. Arguments have the white space that Python's json.dumps writes,
+ * because models have learned it, and unlimited white space would let them write for ever.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,6 +16,7 @@
 
 #include "primitives/base/error.h"
 #include "serving/formats/output_parser_impl.h"
+#include "serving/grammar/grammar.h"
 
 static void puts_to(struct cairn_api_out *out, const char *s)
 {
@@ -30,7 +31,23 @@ static void print_to(struct cairn_api_out *out, const char *fmt, int a, int b)
 	puts_to(out, text);
 }
 
-/* Returns the length of the special token that s begins with, or 0. */
+/* Writes the text of a client. */
+static void put_text(struct cairn_api_out *out, const char *s, size_t n)
+{
+	puts_to(out, " ");
+	cairn_api_put_string(out, s, n);
+}
+
+/* Fails if the grammar is longer than the engine accepts. Called often: a request may have many parts. */
+static int check_size(const struct cairn_api_out *out)
+{
+	if (out->len > CAIRN_GRAMMAR_MAX_TEXT)
+		return cairn_error(EINVAL, "their grammar is too long, at most %d bytes are accepted",
+				   CAIRN_GRAMMAR_MAX_TEXT);
+	return 0;
+}
+
+/* Returns the length of the special token that s begins with, or 0. Looks up every prefix of s. */
 static size_t special_at(const struct cairn_tool_grammar *g, const char *s, size_t n, int32_t *id)
 {
 	if (*s != '<' && *s != '[')
@@ -43,7 +60,7 @@ static size_t special_at(const struct cairn_tool_grammar *g, const char *s, size
 	return 0;
 }
 
-/* Writes literal text: strings and special tokens. */
+/* Writes the literal text of a pattern: strings and special tokens. */
 static void put_literal(const struct cairn_tool_grammar *g, struct cairn_api_out *out, const char *s,
 			size_t n)
 {
@@ -52,10 +69,8 @@ static void put_literal(const struct cairn_tool_grammar *g, struct cairn_api_out
 
 	for (size_t i = 0; i <= n; i += len ? len : 1) {
 		len = i < n ? special_at(g, s + i, n - i, &id) : 0;
-		if (begin < i && (len || i == n)) {
-			puts_to(out, " ");
-			cairn_api_put_string(out, s + begin, i - begin);
-		}
+		if (begin < i && (len || i == n))
+			put_text(out, s + begin, i - begin);
 		if (len) {
 			print_to(out, " <[%d]>", (int)id, 0);
 			begin = i + len;
@@ -121,16 +136,20 @@ static bool is_text(const json_t *schema)
 	return !type || !strcmp(type, "string");
 }
 
-static bool is_required(const json_t *function, const char *key)
+/* Returns an object whose keys are the names of the required properties, or NULL without memory. */
+static json_t *required_of(const json_t *function)
 {
+	json_t *names = json_object();
 	const json_t *one;
 	size_t i;
 
 	json_array_foreach (json_object_get(json_object_get(function, "parameters"), "required"), i, one) {
-		if (json_is_string(one) && !strcmp(json_string_value(one), key))
-			return true;
+		if (json_is_string(one) && json_object_set_new(names, json_string_value(one), json_true())) {
+			json_decref(names);
+			return NULL;
+		}
 	}
-	return false;
+	return names;
 }
 
 /* Writes the rule of one parameter: head, value, closing mark. */
@@ -148,7 +167,7 @@ static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_a
 		end--;
 	print_to(out, "p%d_%d:", tool, index);
 	put_literal(g, out, pattern, (size_t)(k - pattern));
-	put_literal(g, out, key, strlen(key));
+	put_text(out, key, strlen(key));
 	put_literal(g, out, k + 2, (size_t)(v - k) - 2);
 	snprintf(name, sizeof(name), "v%d_%d", tool, index);
 	print_to(out, " v%d_%d", tool, index);
@@ -175,23 +194,39 @@ static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_a
 	return 0;
 }
 
-/* Writes the rules of the parameters of a tool; each may be left out unless it is required. */
-static int put_parameters(const struct cairn_tool_grammar *g, struct cairn_api_out *out,
-			  const json_t *function, int tool)
+/* Writes the rule of a tool's parameters, each of which may be left out unless it is required. */
+static int put_list(struct cairn_api_out *out, json_t *properties, const json_t *required, int tool)
 {
-	json_t *properties = (json_t *)properties_of(function), *schema;
 	const char *key;
+	json_t *schema;
 	int index = 0;
 
 	print_to(out, "args%d:", tool, 0);
 	json_object_foreach (properties, key, schema) {
 		print_to(out, " p%d_%d", tool, index++);
-		puts_to(out, is_required(function, key) ? "" : "?");
+		puts_to(out, json_object_get(required, key) ? "" : "?");
+		CAIRN_TRY(check_size(out));
 	}
 	puts_to(out, index ? "\n" : " \"\"\n");
-	index = 0;
-	json_object_foreach (properties, key, schema)
+	return 0;
+}
+
+static int put_parameters(const struct cairn_tool_grammar *g, struct cairn_api_out *out,
+			  const json_t *function, int tool)
+{
+	json_t *properties = (json_t *)properties_of(function), *required = required_of(function), *schema;
+	const char *key;
+	int index = 0, ret;
+
+	if (!required)
+		return cairn_error(ENOMEM, "tool_grammar: no memory");
+	ret = put_list(out, properties, required, tool);
+	json_decref(required);
+	CAIRN_TRY(ret);
+	json_object_foreach (properties, key, schema) {
 		CAIRN_TRY(put_parameter_rule(g, out, function, key, schema, tool, index++));
+		CAIRN_TRY(check_size(out));
+	}
 	return 0;
 }
 
@@ -212,7 +247,7 @@ static int put_call(const struct cairn_tool_grammar *g, struct cairn_api_out *ou
 			break;
 		switch (pattern[1]) {
 		case 'n':
-			put_literal(g, out, json_string_value(name), json_string_length(name));
+			put_text(out, json_string_value(name), json_string_length(name));
 			break;
 		case 'd':
 			puts_to(out, " /[0-9]{1,3}/");
@@ -313,6 +348,7 @@ int cairn_tool_grammar(const struct cairn_tool_grammar *g, struct cairn_api_out 
 				CAIRN_TRY(put_call(g, out, form->call, function, (int)i));
 			else
 				print_to(out, num++ ? " | call%d" : "call: call%d", (int)i, 0);
+			CAIRN_TRY(check_size(out));
 		}
 		puts_to(out, "\n");
 	}

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+/* tool_grammar_test - grammars of forced calls of tools that a client defines, some of them with bad intent */
+#include "conformance/harness.h"
+#include "primitives/base/error.h"
+#include "serving/formats/output_parser_test.h"
+
+/* A tokenizer with one special token. Counts the bytes that are looked up. */
+static int32_t token(void *ctx, const char *s, size_t n)
+{
+	*(size_t *)ctx += n;
+	return n == 6 && !memcmp(s, "[ARGS]", 6) ? 101 : -1;
+}
+
+/* Returns tools with one function, whose parameters have these properties. */
+static json_t *tools_with(json_t *properties, json_t *required)
+{
+	return json_pack("[{s:{s:s,s:{s:o,s:o}}}]", "function", "name", "f", "parameters", "properties",
+			 properties, "required", required);
+}
+
+/* A client's name of a property is text to the model, and is never searched for special tokens. */
+static void property_names(struct cairn_test *t)
+{
+	char angles[3000] = "", want[3100];
+	const char *const names[] = { "k", angles, "[ARGS]" };
+	size_t looked_up[ARRAY_SIZE(names)] = { 0 };
+
+	memset(angles, '<', sizeof(angles) - 1);
+	for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
+		json_t *tools = tools_with(json_pack("{s:{s:s}}", names[i], "type", "string"), json_array());
+		struct cairn_tool_grammar g = { .token = token, .ctx = &looked_up[i], .tools = tools };
+		struct cairn_api_out out = { 0 };
+
+		EXPECT(t, !cairn_tool_format_find("qwen3_coder", NULL, &g.format) &&
+				  !cairn_tool_grammar(&g, &out));
+		snprintf(want, sizeof(want), "\"<parameter=\" \"%s\" \">\\n\"", names[i]);
+		EXPECT_CONTAINS(t, out.s, want);
+		if (!EXPECT(t, looked_up[i] == looked_up[0]))
+			cairn_note(t, "%.10s: %zu bytes looked up, %zu for a plain name", names[i],
+				   looked_up[i], looked_up[0]);
+		cairn_api_out_free(&out);
+		json_decref(tools);
+	}
+}
+
+/* A grammar that is too long is given up early, however many properties and required ones follow. */
+static void too_many_properties(struct cairn_test *t)
+{
+	json_t *properties = json_object(), *required = json_array(), *absent = json_string("absent"), *tools;
+	size_t looked_up = 0;
+	struct cairn_tool_grammar g = { .token = token, .ctx = &looked_up };
+	struct cairn_api_out out = { 0 };
+	char name[16];
+
+	for (int i = 0; i < 60000; i++) {
+		snprintf(name, sizeof(name), "k%d", i);
+		json_object_set_new(properties, name, json_object());
+	}
+	for (int i = 0; i < 1000000; i++)
+		json_array_append(required, absent);
+	tools = tools_with(properties, required);
+	g.tools = tools;
+	EXPECT(t, !cairn_tool_format_find("glm45", NULL, &g.format) &&
+			  cairn_tool_grammar(&g, &out) == -EINVAL);
+	EXPECT_CONTAINS(t, cairn_last_error(), "at most 65536");
+	EXPECT(t, out.len < 2 * 65536);
+	cairn_api_out_free(&out);
+	json_decref(tools);
+	json_decref(absent);
+}
+
+static const struct cairn_unit units[] = {
+	{ "property_names", property_names },
+	{ "too_many_properties", too_many_properties },
+};
+
+const struct cairn_family cairn_tool_grammar_family = {
+	.stage = "serving",
+	.name = "tool_grammar",
+	.units = units,
+	.num_units = ARRAY_SIZE(units),
+};
