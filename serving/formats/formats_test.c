@@ -95,12 +95,30 @@ static void parameters(struct cairn_test *t)
 		{ "{}", "", "\"\"" },
 		{ "{}", "False", "false" },
 		{ "{}", "two words", "\"two words\"" },
+		/* an enum of strings and others: a text that is none of the strings is another */
+		{ "{\"enum\": [\"a\", 7]}", "7", "7" },
+		{ "{\"enum\": [\"a\", 7]}", "a", "\"a\"" },
+		{ "{\"enum\": [\"a\", 7]}", "b", "\"b\"" },
+		{ "{\"enum\": [\"7\", 7]}", "7", "\"7\"" },
+		{ "{\"enum\": [\"a\", true]}", "True", "true" },
+		{ "{\"enum\": [\"a\", {\"b\": 1}]}", "{\"b\": 1}", "{\"b\": 1}" },
+		{ "{\"type\": [\"string\", \"null\"], \"enum\": [\"a\", null]}", "null", "null" },
+		{ "{\"type\": \"string\", \"enum\": [\"7\"]}", "8", "\"8\"" },
+		{ "{\"$ref\": \"#/$defs/color\"}", "7", "\"7\"" },
+		{ "{\"$ref\": \"#/$defs/color\"}", "null", "\"null\"" },
+		{ "{\"$ref\": \"#/definitions/point\"}", "{\"x\": 1}", "{\"x\": 1}" },
+		{ "{\"$ref\": \"#/definitions/point\"}", "12", "\"12\"" },
+		{ "{\"anyOf\": [{\"$ref\": \"#/$defs/color\"}, {\"type\": \"null\"}]}", "12", "\"12\"" },
+		{ "{\"anyOf\": [{\"$ref\": \"#/$defs/color\"}, {\"type\": \"null\"}]}", "None", "null" },
+		{ "{\"allOf\": [{\"$ref\": \"#/$defs/color\"}]}", "12", "\"12\"" },
+		{ "{\"allOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}", "12", "12" },
+		{ "{\"$ref\": \"#/$defs/itself\"}", "12", "12" },
+		{ "{\"$ref\": \"#/$defs/absent\"}", "12", "12" },
 	};
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		json_t *schema = json_loads(rows[i].schema, JSON_DECODE_ANY, NULL);
-		json_t *function =
-			json_pack("{s:{s:{s:O}}}", "parameters", "properties", "k", schema);
+		json_t *function = function_with(schema);
 		struct cairn_api_out out = { 0 };
 
 		cairn_parameter_json(&out, function, "k", 1, rows[i].value,
@@ -111,6 +129,24 @@ static void parameters(struct cairn_test *t)
 		json_decref(function);
 		json_decref(schema);
 	}
+}
+
+/* Unions of 3000 unions each, which refer to each other, take few steps. */
+static void wide_unions(struct cairn_test *t)
+{
+	json_t *list = json_array(), *function = function_with(json_true()), *parameters;
+	json_t *wide = json_pack("{s:s}", "$ref", "#/$defs/wide");
+	struct cairn_api_out out = { 0 };
+
+	for (int i = 0; i < 3000; i++)
+		json_array_append(list, wide);
+	parameters = json_object_get(function, "parameters");
+	json_object_set_new(json_object_get(parameters, "$defs"), "wide", json_pack("{s:o}", "anyOf", list));
+	json_object_set_new(json_object_get(parameters, "properties"), "k", wide);
+	cairn_parameter_json(&out, function, "k", 1, "12", 2);
+	EXPECT(t, out.s && !strcmp(out.s, "12"));
+	cairn_api_out_free(&out);
+	json_decref(function);
 }
 
 /* A tokenizer in which a few marks are special. */
@@ -208,6 +244,7 @@ static const struct cairn_unit units[] = {
 	{ "find", find },
 	{ "marks", marks },
 	{ "parameters", parameters },
+	{ "wide_unions", wide_unions },
 	{ "grammars", grammars },
 };
 

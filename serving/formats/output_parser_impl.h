@@ -110,6 +110,13 @@ void parser_end_call(struct cairn_output_parser *p, enum parser_state next);
 /* Drops white space at the beginning of the held text if it is to be skipped. */
 void parser_drop_space(struct cairn_output_parser *p);
 
+/* Schemas of parameters (parameter.c). Returns what a schema refers to, or the schema itself. */
+const json_t *parameter_schema(const json_t *parameters, const json_t *schema);
+/* Returns whether the value may be a string, which is written as bare text. */
+bool parameter_is_text(const json_t *parameters, const json_t *schema);
+/* Returns a value of enum, or that of const; NULL after the last. */
+const json_t *parameter_choice(const json_t *schema, size_t i);
+
 /* Steps of a state (parameter.c, harmony.c): return whether something has been consumed or decided. */
 bool parser_parameters(struct cairn_output_parser *p, struct cairn_output *out);
 bool harmony_step(struct cairn_output_parser *p, struct cairn_output *out);

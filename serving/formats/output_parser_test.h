@@ -19,6 +19,17 @@ static inline json_t *test_tools(void)
 		0, NULL);
 }
 
+/* Returns a function whose only parameter, k, has this schema. */
+static inline json_t *function_with(json_t *schema)
+{
+	static const char shared[] = "{\"color\": {\"enum\": [\"red\", \"7\"]}, \"point\": {\"type\": "
+				     "\"object\"}, \"itself\": {\"$ref\": \"#/$defs/itself\"}}";
+
+	return json_pack("{s:s,s:{s:o,s:o,s:{s:O}}}", "name", "f", "parameters", "$defs",
+			 json_loads(shared, 0, NULL), "definitions", json_loads(shared, 0, NULL),
+			 "properties", "k", schema);
+}
+
 /* Writes pieces as text, in which each piece has a letter and parentheses. The caller frees it. */
 static inline char *show_output(const struct cairn_output *o)
 {

@@ -16,6 +16,11 @@ enum types {
 	ANY = 127
 };
 
+#define MAX_DEPTH   4	 /* levels of references and of unions that are followed */
+#define MAX_REF	    256	 /* bytes of a reference */
+#define MAX_STEPS   4096 /* values of lists that are looked at; */
+#define UNION_STEPS 16	 /* a schema in a union counts as many */
+
 static unsigned type_named(const json_t *name)
 {
 	static const struct {
@@ -53,30 +58,94 @@ static unsigned type_of(const json_t *v)
 	}
 }
 
-/* Returns the types that a schema allows, as far as type, enum, const and one level of anyOf say it. */
-static unsigned allowed(const json_t *schema, int depth)
+/* Returns the definition that a schema refers to, or NULL. */
+static const json_t *definition(const json_t *parameters, const json_t *schema)
+{
+	static const struct {
+		const char *begin, *member;
+	} places[] = { { "#/$defs/", "$defs" }, { "#/definitions/", "definitions" } };
+	const json_t *named = json_object_get(schema, "$ref");
+	const char *ref = json_string_length(named) <= MAX_REF ? json_string_value(named) : NULL;
+
+	for (size_t i = 0; ref && i < sizeof(places) / sizeof(*places); i++) {
+		size_t n = strlen(places[i].begin);
+
+		if (!strncmp(ref, places[i].begin, n))
+			return json_object_get(json_object_get(parameters, places[i].member), ref + n);
+	}
+	return NULL;
+}
+
+const json_t *parameter_schema(const json_t *parameters, const json_t *schema)
+{
+	const json_t *next;
+
+	for (int i = 0; i < MAX_DEPTH && (next = definition(parameters, schema)); i++)
+		schema = next;
+	return schema;
+}
+
+const json_t *parameter_choice(const json_t *schema, size_t i)
+{
+	const json_t *list = json_object_get(schema, "enum");
+
+	if (json_is_array(list))
+		return json_array_get(list, i);
+	return i ? NULL : json_object_get(schema, "const");
+}
+
+/*
+ * Returns the types that a schema allows, as far as its keywords and a few levels of unions say it. left:
+ * steps that remain. References may be circular, and let a short request mean a huge union of unions.
+ */
+static unsigned allowed(const json_t *parameters, const json_t *schema, int depth, int *left)
 {
 	static const char *const unions[] = { "anyOf", "oneOf" };
 	const json_t *list, *one;
-	unsigned types = 0;
-	size_t k;
+	unsigned types = 0, all = ANY;
 
+	*left -= UNION_STEPS;
+	if (*left < 0 || !depth)
+		return ANY;
+	schema = parameter_schema(parameters, schema);
 	if (!json_is_object(schema))
 		return ANY;
 	list = json_object_get(schema, "type");
 	if (json_is_string(list))
 		return type_named(list);
-	json_array_foreach ((json_t *)list, k, one)
-		types |= type_named(one);
-	json_array_foreach (json_object_get(schema, "enum"), k, one)
-		types |= type_of(one);
-	if (json_object_get(schema, "const"))
-		types |= type_of(json_object_get(schema, "const"));
-	for (int i = 0; i < 2 && !types && depth; i++) {
-		json_array_foreach (json_object_get(schema, unions[i]), k, one)
-			types |= allowed(one, depth - 1);
+	for (size_t k = 0; types != ANY && (one = json_array_get(list, k)); k++)
+		types |= --*left < 0 ? ANY : type_named(one);
+	for (size_t k = 0; types != ANY && (one = parameter_choice(schema, k)); k++)
+		types |= --*left < 0 ? ANY : type_of(one);
+	for (int i = 0; i < 2 && !types; i++) {
+		list = json_object_get(schema, unions[i]);
+		for (size_t k = 0; types != ANY && (one = json_array_get(list, k)); k++)
+			types |= allowed(parameters, one, depth - 1, left);
 	}
+	list = json_object_get(schema, "allOf");
+	for (size_t k = 0; !types && *left >= 0 && (one = json_array_get(list, k)); k++)
+		all &= allowed(parameters, one, depth - 1, left);
+	types = types ? types : all;
 	return types ? types : ANY;
+}
+
+bool parameter_is_text(const json_t *parameters, const json_t *schema)
+{
+	int left = MAX_STEPS;
+
+	return allowed(parameters, schema, MAX_DEPTH, &left) & STRING;
+}
+
+static bool is_text_choice(const json_t *schema, const char *value, size_t len)
+{
+	const json_t *one;
+
+	for (size_t i = 0; (one = parameter_choice(schema, i)); i++) {
+		if (json_is_string(one) && json_string_length(one) == len &&
+		    !memcmp(json_string_value(one), value, len))
+			return true;
+	}
+	return false;
 }
 
 /* Some models write Python's words. */
@@ -101,13 +170,19 @@ static const char *word(const char *value, size_t len, unsigned types)
 void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, const char *key, size_t key_len,
 			  const char *value, size_t len)
 {
-	const json_t *properties = json_object_get(json_object_get(function, "parameters"), "properties");
-	const json_t *schema =
-		json_is_object(properties) ? json_object_getn(properties, key, key_len) : NULL;
-	unsigned types = schema ? allowed(schema, 2) : ANY;
+	const json_t *parameters = json_object_get(function, "parameters");
+	const json_t *properties = json_object_get(parameters, "properties"), *schema;
 	const char *spelled = NULL;
+	int left = MAX_STEPS;
+	unsigned types;
 	json_t *v;
 
+	schema = json_is_object(properties) ? json_object_getn(properties, key, key_len) : NULL;
+	schema = parameter_schema(parameters, schema);
+	types = allowed(parameters, schema, MAX_DEPTH, &left);
+	/* among choices of several types, a text that is none of the strings is one of the others */
+	if (types & STRING && types != STRING && parameter_choice(schema, 0))
+		types = is_text_choice(schema, value, len) ? STRING : types & ~(unsigned)STRING;
 	/* if the schema allows strings beside other types, any text but a spelling of null is one */
 	if (types != STRING)
 		spelled = word(value, len, types == ANY || !(types & STRING) ? types : types & NIL);

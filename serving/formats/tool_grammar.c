@@ -129,13 +129,6 @@ static const json_t *properties_of(const json_t *function)
 	return json_object_get(json_object_get(function, "parameters"), "properties");
 }
 
-static bool is_text(const json_t *schema)
-{
-	const char *type = json_string_value(json_object_get(schema, "type"));
-
-	return !type || !strcmp(type, "string");
-}
-
 /* Returns an object whose keys are the names of the required properties, or NULL without memory. */
 static json_t *required_of(const json_t *function)
 {
@@ -152,16 +145,41 @@ static json_t *required_of(const json_t *function)
 	return names;
 }
 
+/* Writes the values of enum or const: strings as bare text, other values as JSON. */
+static int put_choices(struct cairn_api_out *out, const json_t *schema)
+{
+	const json_t *one;
+
+	puts_to(out, ":");
+	for (size_t i = 0; (one = parameter_choice(schema, i)); i++) {
+		char *json;
+
+		puts_to(out, i ? " |" : "");
+		if (json_is_string(one)) {
+			put_text(out, json_string_value(one), json_string_length(one));
+			continue;
+		}
+		json = json_dumps(one, JSON_ENCODE_ANY);
+		if (!json)
+			return cairn_error(ENOMEM, "tool_grammar: no memory");
+		put_text(out, json, strlen(json));
+		free(json);
+	}
+	return 0;
+}
+
 /* Writes the rule of one parameter: head, value, closing mark. */
 static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_api_out *out,
 			      const json_t *function, const char *key, const json_t *schema, int tool,
 			      int index)
 {
 	const char *pattern = g->format->parameter, *k = strstr(pattern, "%k"), *v = strstr(pattern, "%v");
-	const json_t *one, *choices = json_object_get(schema, "enum");
+	const json_t *parameters = json_object_get(function, "parameters");
+	const json_t *followed = parameter_schema(parameters, schema);
+	bool text = parameter_is_text(parameters, schema), choices = parameter_choice(followed, 0);
 	const char *close = v + 2;
 	char name[32];
-	size_t i, end = strlen(close);
+	size_t end = strlen(close);
 
 	while (end && is_space(close[end - 1]))
 		end--;
@@ -171,24 +189,20 @@ static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_a
 	put_literal(g, out, k + 2, (size_t)(v - k) - 2);
 	snprintf(name, sizeof(name), "v%d_%d", tool, index);
 	print_to(out, " v%d_%d", tool, index);
-	if (!is_text(schema) || json_is_array(choices))
+	if (!text || choices)
 		put_literal(g, out, close, end);
 	put_literal(g, out, close + end, strlen(close + end));
 	puts_to(out, "\n");
-	if (is_text(schema) && json_is_array(choices)) {
-		puts_to(out, name);
-		json_array_foreach ((json_t *)choices, i, one) {
-			puts_to(out, i ? " | " : ": ");
-			cairn_api_put_string(out, json_string_value(one) ? json_string_value(one) : "null",
-					     json_is_string(one) ? json_string_length(one) : 4);
-		}
-	} else if (is_text(schema)) {
+	if (text && !choices) {
 		put_text_rule(g, out, name, close, end);
 		return 0;
+	}
+	puts_to(out, name);
+	if (text) {
+		CAIRN_TRY(put_choices(out, followed));
 	} else {
-		puts_to(out, name);
 		puts_to(out, ": ");
-		CAIRN_TRY(put_schema(out, schema, json_object_get(function, "parameters")));
+		CAIRN_TRY(put_schema(out, schema, parameters));
 	}
 	puts_to(out, "\n");
 	return 0;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* tool_grammar_test - grammars of forced calls of tools that a client defines, some of them with bad intent */
+/* tool_grammar_test - grammars of forced calls, whose tools a client defines, perhaps with bad intent */
 #include "conformance/harness.h"
 #include "primitives/base/error.h"
 #include "serving/formats/output_parser_test.h"
@@ -9,6 +9,68 @@ static int32_t token(void *ctx, const char *s, size_t n)
 {
 	*(size_t *)ctx += n;
 	return n == 6 && !memcmp(s, "[ARGS]", 6) ? 101 : -1;
+}
+
+#define STYLE                                                                              \
+	"\"x-guidance\":{\"whitespace_flexible\":false,\"item_separator\":\", "            \
+	"\",\"key_separator\":\": \"}"
+
+/* Checks the rules of a parameter with this schema: text up to the closing mark, choices, or JSON. */
+static void check_value(struct cairn_test *t, json_t *schema, const char *want)
+{
+	json_t *tools = json_pack("[{s:o}]", "function", function_with(schema));
+	size_t looked_up = 0;
+	struct cairn_tool_grammar g = { .token = token, .ctx = &looked_up, .tools = tools };
+	struct cairn_api_out out = { 0 };
+	const char *rule;
+
+	EXPECT(t, !cairn_tool_format_find("qwen3_coder", NULL, &g.format) && !cairn_tool_grammar(&g, &out));
+	rule = out.s ? strstr(out.s, " v0_0") : NULL;
+	if (!EXPECT(t, rule && !strncmp(rule, want, strlen(want))))
+		cairn_note(t, "want%s\ngot%s", want, rule ? rule : " nothing");
+	cairn_api_out_free(&out);
+	json_decref(tools);
+}
+
+/* Bare text is for schemas that allow strings; it may end anywhere unless there are choices. */
+static void values(struct cairn_test *t)
+{
+#define TEXT	  " v0_0 \"\\n\"\nv0_0[suffix=\"\\n</parameter>\"]: /(?s:.*)/\n"
+#define CHOICE(s) " v0_0 \"\\n</parameter>\" \"\\n\"\nv0_0: " s
+#define JSON(s)	  CHOICE("%json {" s "," STYLE)
+	static const struct {
+		const char *schema, *want;
+	} rows[] = {
+		{ "{\"type\": \"string\"}", TEXT },
+		{ "{\"type\": [\"string\", \"null\"]}", TEXT },
+		{ "{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"string\"}]}", TEXT },
+		{ "{}", TEXT },
+		{ "true", TEXT },
+		{ "{\"enum\": []}", TEXT },
+		{ "{\"$ref\": \"#/$defs/itself\"}", TEXT },
+		{ "{\"type\": \"string\", \"enum\": [\"a\", \"b\"]}", CHOICE("\"a\" | \"b\"\n") },
+		{ "{\"enum\": [\"a\", 7]}", CHOICE("\"a\" | \"7\"\n") },
+		{ "{\"enum\": [\"a\", null, true, {\"b\": [1, 2]}]}",
+		  CHOICE("\"a\" | \"null\" | \"true\" | \"{\\\"b\\\": [1, 2]}\"\n") },
+		{ "{\"const\": \"a\"}", CHOICE("\"a\"\n") },
+		{ "{\"$ref\": \"#/$defs/color\"}", CHOICE("\"red\" | \"7\"\n") },
+		{ "{\"enum\": [1, 2, 3]}", JSON("\"enum\":[1,2,3]") },
+		{ "{\"enum\": [true, null]}", JSON("\"enum\":[true,null]") },
+		{ "{\"const\": 5}", JSON("\"const\":5") },
+		{ "{\"type\": [\"integer\", \"null\"]}", JSON("\"type\":[\"integer\",\"null\"]") },
+		{ "{\"anyOf\": [{\"type\": \"integer\"}, {\"type\": \"null\"}]}",
+		  JSON("\"anyOf\":[{\"type\":\"integer\"},{\"type\":\"null\"}]") },
+		{ "{\"allOf\": [{\"type\": \"integer\"}]}", JSON("\"allOf\":[{\"type\":\"integer\"}]") },
+		{ "{\"$ref\": \"#/$defs/point\"}",
+		  JSON("\"$ref\":\"#/$defs/point\"") ",\"$defs\":{\"color\":" },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		json_t *schema = json_loads(rows[i].schema, JSON_DECODE_ANY, NULL);
+
+		check_value(t, schema, rows[i].want);
+		json_decref(schema);
+	}
 }
 
 /* Returns tools with one function, whose parameters have these properties. */
@@ -70,6 +132,7 @@ static void too_many_properties(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
+	{ "values", values },
 	{ "property_names", property_names },
 	{ "too_many_properties", too_many_properties },
 };
