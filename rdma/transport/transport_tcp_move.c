@@ -230,22 +230,29 @@ int tcp_frames(struct tcp *n, struct tcp_conn *k)
 	return progress;
 }
 
-/* Returns nonzero if the acknowledgement is of a put that was not sent. */
+/*
+ * Returns nonzero if no peer of this version would send that acknowledgement. A put may be acknowledged only
+ * when all of it is sent: afterwards its source may change, and its place in the ring is overwritten. It may
+ * be refused as soon as its frame is sent, because that ends the channel.
+ */
 static int acknowledged(struct tcp_channel *c, const struct tcp_ack *a)
 {
 	const struct tcp_frame *p = &c->ring[a->done & (c->base.t->options.depth - 1)].frame;
-	uint64_t sent;
+	uint64_t begun;
+	int is_wrong;
 
 	pthread_mutex_lock(&c->out_lock);
-	sent = c->sent + (c->sent_bytes >= sizeof(struct tcp_frame));
-	if (a->refused && a->done < sent)
+	begun = c->sent + (c->sent_bytes >= sizeof(struct tcp_frame));
+	is_wrong = a->magic != TCP_ACK || a->done < c->done ||
+		   a->done > (TCP_DEFECT(early_ack) ? begun : c->sent) || (a->refused && a->done >= begun);
+	if (a->refused && !is_wrong)
 		transport_fail(&c->base, EACCES, "put %llu: the peer refused bytes %llu..+%llu of %s",
 			       (unsigned long long)a->done, (unsigned long long)p->offset,
 			       (unsigned long long)p->bytes,
 			       a->refused == TCP_REFUSED_KEY ? "no region: it has none with this key" :
 			       "a smaller region");
 	pthread_mutex_unlock(&c->out_lock);
-	if (a->magic != TCP_ACK || a->done < c->done || a->done > sent || (a->refused && a->done == sent))
+	if (is_wrong)
 		return -1;
 	tcp_set(c, &c->done, a->done);
 	return 0;

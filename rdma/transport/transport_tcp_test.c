@@ -16,7 +16,7 @@ static const struct setting tcp_detour = {
 };
 static const struct setting tcp_ipv6 = { .backend = "tcp", .options = "quick=1 device=::1" };
 static const struct setting tcp_own_network = { .backend = "tcp", .options = "network=own" };
-#define TCP_CASES(C)	C(strangers) C(cut) C(old_address) C(late_bytes) C(frames) C(fair)
+#define TCP_CASES(C)	C(strangers) C(cut) C(old_address) C(late_bytes) C(frames) C(early_acks) C(fair)
 #define C(name) static void tcp_##name(struct cairn_test *t) { run(t, &tcp, #name); }
 CASES(C)
 #undef C
@@ -218,7 +218,7 @@ static void mutants(struct cairn_test *t)
 static void own_mutants(struct cairn_test *t)
 {
 	run_mutants(t, "transport_end tcp_mutants",
-		    "transport mutants: 11 of 11 caught, 0 right ones blamed");
+		    "transport mutants: 12 of 12 caught, 0 right ones blamed");
 }
 
 static const struct cairn_unit tcp_units[] = {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
  * transport_cases_tcp.c - cases of the tcp back end alone: strangers, cut connections, resets with bytes in
- * flight, frames that no peer sends, a stopped peer
+ * flight, frames and acknowledgements that no peer sends, a stopped peer
  *
  * Rank 0 is the attacker and opens sockets of its own; rank 1 is attacked.
  */
@@ -248,21 +248,38 @@ static size_t wrong(struct end *e, uint64_t n, uint64_t key, uint8_t *to, size_t
 	return bytes < space ? bytes : space;
 }
 
-/* Takes the place of a peer and acknowledges what was not sent. */
-static void false_acks(struct end *e, int listener)
+/* Takes the place of the peer that the other end dials. Returns the connection, or -1 after a failure. */
+static int take_place(struct end *e, int listener)
 {
-	struct tcp_ack a = { .magic = TCP_ACK, .done = 2 + end_random(e, 1u << 20) };
-	int fd = accept(listener, NULL, NULL);
+	const struct timeval limit = { .tv_sec = WAIT_MS / 1000 };
 	struct tcp_greeting g;
 	struct tcp_address mine;
 	struct cairn_blob blob;
+	int fd;
 
-	NEED(e, fd >= 0 && recv(fd, &g, sizeof(g), MSG_WAITALL) == sizeof(g));
-	NEED(e, !e->table->channel_address(e->c[0], &blob));
+	setsockopt(listener, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));	/* also limits accept() */
+	fd = accept(listener, NULL, NULL);
+	setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
+	if (!WANT(e, fd >= 0 && recv(fd, &g, sizeof(g), MSG_WAITALL) == sizeof(g)) ||
+	    !WANT(e, !e->table->channel_address(e->c[0], &blob))) {
+		if (fd >= 0)
+			close(fd);
+		return -1;
+	}
 	memcpy(&mine, blob.bytes, sizeof(mine));
 	g.magic = TCP_WELCOME;
 	memcpy(g.secret, mine.reply, sizeof(g.secret));
 	say(fd, &g, sizeof(g));
+	return fd;
+}
+
+/* Takes the place of a peer and acknowledges what was not sent. */
+static void false_acks(struct end *e, int listener)
+{
+	struct tcp_ack a = { .magic = TCP_ACK, .done = 2 + end_random(e, 1u << 20) };
+	int fd = take_place(e, listener);
+
+	NEED(e, fd >= 0);
 	switch (end_random(e, 4)) {
 	case 0:	a.magic++; break;
 	case 1:	a.done = 0; a.refused = 1; break;	/* refuses a put that was not sent */
@@ -335,6 +352,58 @@ static void frames(struct end *e)
 	}
 	end_start_again(e);
 	end_still_works(e, 1);
+}
+
+/* Takes the place of a peer, reads no more of a put than its frame and answers; waits for the other end. */
+static void answer_early(struct end *e, int listener, const struct tcp_ack *a)
+{
+	int fd = take_place(e, listener);
+	struct tcp_frame f;
+
+	if (fd < 0)
+		return;
+	WANT(e, recv(fd, &f, sizeof(f), MSG_WAITALL) == sizeof(f));
+	say(fd, a, sizeof(*a));
+	WANT(e, !end_barrier(e));
+	close(fd);
+}
+
+/*
+ * A peer that has seen only the beginning of a put may refuse the put, but not acknowledge it: this end still
+ * reads its source and its place in the ring. The peer's small buffer keeps most of the put at this end.
+ */
+static void early_acks(struct end *e)
+{
+	static const struct {
+		struct tcp_ack a;
+		int want;
+	} answers[] = {
+		{ { .magic = TCP_ACK, .done = 1 }, -EIO },
+		{ { .magic = TCP_ACK, .done = 0, .refused = TCP_REFUSED_BOUNDS }, -EACCES },
+	};
+	const uint64_t big = 8 << 20;
+	struct cairn_blob mine, theirs;
+	int small = 4096, listener, i;
+
+	NEED(e, !end_open(e, big));
+	if (strcmp(e->t->ops->name, "tcp"))
+		end_skip(e, "a case of tcp");
+	for (i = 0; i < (int)(sizeof(answers) / sizeof(answers[0])) && !e->failures && !e->skipped; i++) {
+		NEED(e, !e->table->channel_reset(e->c[0]) && !e->table->channel_address(e->c[0], &mine));
+		listener = e->rank ? -1 : detour_listen(&mine);
+		setsockopt(listener, SOL_SOCKET, SO_RCVBUF, &small, sizeof(small));
+		NEED(e, !end_exchange(e, &mine, &theirs, sizeof(mine)));
+		if (!e->rank) {
+			answer_early(e, listener, &answers[i].a);
+			close(listener);
+			continue;
+		}
+		NEED(e, !e->table->channel_connect(e->c[0], &theirs, WAIT_MS));
+		NEED(e, !end_put(e, 0, 0, 0, big, CAIRN_NO_SIGNAL, 0));
+		WANT(e, e->table->flush(e->c[0], e->plan->wait_ms) == answers[i].want);
+		WANT(e, !((struct tcp_channel *)e->c[0])->sent);
+		NEED(e, !end_barrier(e));
+	}
 }
 
 /* While a channel moves large payloads, a put of another channel arrives. */
@@ -471,7 +540,7 @@ static void vanished(struct end *e)
 
 const struct end_case transport_tcp_cases[] = {
 	{ "strangers", strangers }, { "cut", cut }, { "old_address", old_address },
-	{ "late_bytes", late_bytes }, { "frames", frames }, { "fair", fair },
-	{ "stopped", stopped },
+	{ "late_bytes", late_bytes }, { "frames", frames }, { "early_acks", early_acks },
+	{ "fair", fair }, { "stopped", stopped },
 	{ "peer_gone_killed", peer_gone_killed }, { "vanished", vanished }, { NULL, NULL },
 };

@@ -2,7 +2,7 @@
 /* transport_tcp_mutants.c - the tcp back end compiled again, with one check or step wrong each */
 enum {
 	DEFECT_none, DEFECT_token, DEFECT_key, DEFECT_bounds, DEFECT_order, DEFECT_signal_first,
-	DEFECT_early_done,
+	DEFECT_early_done, DEFECT_early_ack,
 	DEFECT_old_token, DEFECT_late_bytes, DEFECT_swap, DEFECT_pace, DEFECT_own_link,
 };
 static int defect;
@@ -47,6 +47,7 @@ const struct cairn_transport_table *transport_tcp_mutant(int i, const char **wha
 		{ "swap", "puts are numbered in the wrong order", "payload_before_signal", DEFECT_swap },
 		{ "signal_first", "signal before payload", "payload_before_signal", DEFECT_signal_first },
 		{ "early_done", "a sent put counts as visible", "flush_is_done", DEFECT_early_done },
+		{ "early_ack", "a put may be acknowledged before its end", "early_acks", DEFECT_early_ack },
 		{ "old_token", "a reset keeps the token", "old_address", DEFECT_old_token },
 		{ "late_bytes", "a reset keeps the peer's connection", "late_bytes", DEFECT_late_bytes },
 		{ "pace", "a paced signal shows at once", END_PACED, DEFECT_pace },
