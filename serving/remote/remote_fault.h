@@ -66,6 +66,7 @@ enum cairn_remote_fault {
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */
 	FAULT_TOKENS_UNCHECKED,		/* draws beyond the vocabulary are accepted */
+	FAULT_RESULT_IN_PLACE,		/* draws are read where their model worker can still change them */
 	/* the lead */
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,

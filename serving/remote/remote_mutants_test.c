@@ -13,6 +13,7 @@
 #include "serving/remote/remote_lanes_test.h"
 #include "serving/remote/remote_graphs_test.h"
 #include "serving/remote/remote_async_test.h"
+#include "serving/remote/attention/attn_remote_impl.h"
 #include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
 
@@ -339,6 +340,48 @@ static int bad_tokens(struct cairn_test *t)
 	return is_taken;
 }
 
+/*
+ * Returns whether a model worker can change a result that the lead has checked, by another put to its place,
+ * or whether no result comes.
+ */
+static int changed_result(struct cairn_test *t)
+{
+	struct rig_model m = { 0 };
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 1, .lanes = 2, .models = 2,
+		.add_model = rig_add_model, .model = &m,
+	};
+	struct {
+		struct cairn_attn_result r;
+		int32_t token;
+		float logprob;
+	} x = { .r = { .pass = 1, .num_tokens = 1 }, .token = 3 };
+	const int32_t zero = 0;
+	const struct cairn_attn_wants w = { 1, 0, 50, &zero, &zero, &zero };
+	const struct cairn_attn_result *r;
+	int is_changed = 0, ret = rig_open(t, &rig, &shape);
+
+	pthread_join(m.thread, NULL);
+	if (!ret)
+		ret = cairn_attn_remote_run(rig.remote, 1, "", 0);
+	if (!ret)
+		ret = cairn_attn_remote_answer(m.remote, &x.r, sizeof(x));
+	if (!ret)
+		ret = cairn_attn_remote_result(rig.remote, 1, 10000, &w, &r);
+	x.r = (struct cairn_attn_result){ .pass = 2, .num_tokens = 1, .k = CAIRN_LOGPROBS_MAX + 1 };
+	if (!ret)
+		ret = cairn_attn_remote_answer(m.remote, &x.r, sizeof(x));
+	if (!ret)
+		ret = m.remote->table->flush(m.remote->models[0].c, 10000);
+	if (!ret)
+		is_changed = r->pass != 1 || r->k;
+	atomic_store(&m.stop, 1);
+	cairn_attn_remote_destroy(m.remote);
+	rig_close(&rig);
+	cairn_channel_close(m.g.c);
+	return ret || is_changed;
+}
+
 /* The epoch waits for the model worker's blob, and carries no plan out. */
 static int plan_twice(struct cairn_test *t)
 {
@@ -378,7 +421,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(POSITIONS_OF_LIST, stripes), MUTANT(PAGE_OF_BEFORE, stripes),
 	MUTANT(STRIPES_IN_ONE_PLACE, stripes), MUTANT(WEIGHTS_OF_LAYER_0, latents),
 	MUTANT(PLAN_UNCHECKED, bad_plan), MUTANT(PLAN_REPEATED, plan_twice),
-	MUTANT(TOKENS_UNCHECKED, bad_tokens),
+	MUTANT(TOKENS_UNCHECKED, bad_tokens), MUTANT(RESULT_IN_PLACE, changed_result),
 	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),

@@ -142,7 +142,8 @@ int attn_remote_make(struct cairn_attn_remote **out, struct cairn_lead *lead, co
 	r->result_bytes = cairn_attn_result_bytes(r->limits.max_batch, CAIRN_LOGPROBS_MAX);
 	for (int32_t i = 1; i < r->num_models && !ret; i++) {
 		r->models[i].result = calloc(1, r->result_bytes);
-		if (!r->models[i].result)
+		r->models[i].copy = calloc(1, r->result_bytes);
+		if (!r->models[i].result || !r->models[i].copy)
 			ret = cairn_error(ENOMEM, "attn_remote: no memory for %zu bytes", r->result_bytes);
 	}
 	if (ret)
@@ -193,8 +194,10 @@ void cairn_attn_remote_destroy(struct cairn_attn_remote *r)
 		free(r->lanes[i].row_pages);
 		free(r->lanes[i].moves);
 	}
-	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++)
+	for (int32_t i = 0; i < CAIRN_MAX_LANES; i++) {
 		free(r->models[i].result);
+		free(r->models[i].copy);
+	}
 	cairn_journal_destroy(r->journal);
 	free(r->plan);
 	free(r);

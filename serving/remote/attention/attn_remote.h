@@ -141,8 +141,8 @@ struct cairn_attn_wants {
  */
 int cairn_attn_result_check(const struct cairn_attn_result *r, const struct cairn_attn_wants *wants);
 /*
- * Waits until it has put its result, which is valid until its next run. -ETIMEDOUT: not yet; wait_ms 0 only
- * looks. A worker whose result does not pass the check is lost.
+ * Waits until it has put its result. *result is a copy, which it cannot change, and is valid until its next
+ * run. -ETIMEDOUT: not yet; wait_ms 0 only looks. A worker whose result does not pass the check is lost.
  */
 int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wait_ms,
 			     const struct cairn_attn_wants *wants, const struct cairn_attn_result **result);

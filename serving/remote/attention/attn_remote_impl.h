@@ -55,7 +55,8 @@ struct remote_lane {
  * worker i > 0; a model worker of its own process has only models[0], for itself.
  */
 struct remote_model {
-	char *result;			/* [result_bytes]: what it has drawn */
+	char *result;			/* [result_bytes]: what it has drawn; the lead's can be put to */
+	char *copy;			/* [result_bytes], at the lead's end: where no peer can write */
 	uint64_t pass;			/* the last one that it was given, counted in this epoch */
 	/* made anew in each epoch: */
 	struct cairn_channel *c;

@@ -157,7 +157,10 @@ int cairn_attn_remote_result(struct cairn_attn_remote *r, int32_t number, int wa
 			     NULL);
 	if (ret == -ETIMEDOUT)
 		return ret;
-	*result = (const struct cairn_attn_result *)(const void *)m->result;
+	/* The worker may put to its result again at any time, so what is checked and used is a copy. */
+	memcpy(m->copy, m->result, r->result_bytes);
+	*result = (const struct cairn_attn_result *)(const void *)(FAULT(RESULT_IN_PLACE) ? m->result :
+								   m->copy);
 	if (!ret && (*result)->pass != m->pass)
 		ret = cairn_error(EIO, "has sent the result of pass %llu, not %llu",
 				  (unsigned long long)(*result)->pass, (unsigned long long)m->pass);
