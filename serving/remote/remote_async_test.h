@@ -30,6 +30,7 @@ struct async_graph {
 };
 
 struct async_stream {
+	struct async_stream *next;	/* of those destroyed */
 	pthread_t thread;
 	struct async_graph *graph;	/* being captured; NULL: none is */
 	struct async_work *first, **last;
@@ -49,6 +50,9 @@ static pthread_mutex_t async_puts = PTHREAD_MUTEX_INITIALIZER;	/* a channel take
 static struct cairn_impl async_base;
 static struct cairn_transport_table async_tcp;
 static int is_async;			/* the table is in use */
+/* Destroyed streams are kept until the next table is made, to count the calls that still use them. */
+static struct async_stream *async_destroyed;
+static int async_late_calls;
 
 static void *async_run(void *arg)
 {
@@ -97,6 +101,7 @@ static int async_enqueue(void *stream, int (*run)(const void *args), const void 
 		return 0;
 	}
 	pthread_mutex_lock(&async_lock);
+	async_late_calls += s->ends;
 	*s->last = w;
 	s->last = &w->next;
 	s->enqueued++;
@@ -125,7 +130,10 @@ static void async_stream_destroy(void *stream)
 	pthread_cond_broadcast(&async_changed);
 	pthread_mutex_unlock(&async_lock);
 	pthread_join(s->thread, NULL);
-	free(s);
+	pthread_mutex_lock(&async_lock);
+	s->next = async_destroyed;
+	async_destroyed = s;
+	pthread_mutex_unlock(&async_lock);
 }
 
 static int async_until(const struct async_event *e)
@@ -143,7 +151,8 @@ static int async_stream_sync(void *stream)
 	struct async_event e = { .stream = s };
 
 	pthread_mutex_lock(&async_lock);
-	e.ticket = s->enqueued;
+	async_late_calls += s->ends;
+	e.ticket = s->ends ? s->done : s->enqueued;
 	pthread_mutex_unlock(&async_lock);
 	async_until(&e);
 	return s->ret;
@@ -309,6 +318,9 @@ static int async_put(struct cairn_channel *c, const struct cairn_stream_put *put
 /* Makes a table of cpu's one, which must be started. */
 static inline void async_make(struct cairn_impl *impl)
 {
+	for (struct async_stream *s; (s = async_destroyed); free(s))
+		async_destroyed = s->next;
+	async_late_calls = 0;
 	async_base = *impl;
 	impl->flags &= ~CAIRN_IMPL_HOST_MEM;
 	impl->stream_create = async_stream_create;

@@ -62,6 +62,7 @@ enum cairn_remote_fault {
 	FAULT_JOURNAL_NOT_QUEUED,	/* in the order of streams, rows are not recorded */
 	FAULT_RESTORE_FIRST_LAYER,	/* all layers get the rows of the first one */
 	FAULT_RESTORE_SHORT,		/* the last row of each page is left out */
+	FAULT_RESTORE_STREAM_KEPT,	/* the lane keeps the destroyed stream of a restore that failed */
 	/* plans */
 	FAULT_PLAN_UNCHECKED,		/* pages beyond the cache are accepted */
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */

@@ -186,6 +186,45 @@ static int queued_journal(struct cairn_test *t)
 	return differs(t, &shape, 1);
 }
 
+static pthread_t losing_thread;
+
+/* The worker is lost when its first restored pass has got its numbers, which are copied to the device. */
+static int losing_copy(void *dst, const void *src, size_t bytes, int kind, void *stream)
+{
+	if (kind == CAIRN_COPY_TO_DEVICE && bytes == sizeof(struct cairn_stream_now) &&
+	    pthread_equal(pthread_self(), losing_thread)) {
+		rig.impl.mem_copy = async_copy;
+		cairn_error(EIO, "by the test");
+		cairn_lead_report(rig.lead, 1);
+	}
+	return async_copy(dst, src, bytes, kind, stream);
+}
+
+/*
+ * As queued_journal(), but the spare is lost, too, during the restore. Returns whether passes differ or fail,
+ * or the stream of that restore is used after it was destroyed.
+ */
+static int lost_again(struct cairn_test *t)
+{
+	const struct rig_shape shape = {
+		.workers = 1, .kv_heads = 1, .group = 1, .layers = 2, .spares = 2, .journal = 1,
+		.by_stream = 1,
+	};
+	int64_t bad = rig_open(t, &rig, &shape);
+
+	if (!bad)
+		bad = rig_passes(t, &rig, 5);
+	losing_thread = pthread_self();
+	if (!bad) {
+		rig.impl.mem_copy = losing_copy;
+		bad = rig_lose(&rig, 1) || rig.impl.mem_copy != async_copy;
+	}
+	if (!bad)
+		bad = rig_passes(t, &rig, 3);
+	rig_close(&rig);
+	return bad || async_late_calls;
+}
+
 /* A journal alone, of passes whose copies are late. */
 static int late_journal(struct cairn_test *t)
 {
@@ -425,6 +464,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(JOURNAL_NO_MOVES, journal), MUTANT(JOURNAL_NO_V, journal), MUTANT(JOURNAL_SHIFTED, journal),
 	MUTANT(JOURNAL_UNDRAINED, journal), MUTANT(JOURNAL_COMMIT_LOST, journal),
 	MUTANT(RESTORE_FIRST_LAYER, journal), MUTANT(RESTORE_SHORT, journal),
+	MUTANT(RESTORE_STREAM_KEPT, lost_again),
 	MUTANT(JOURNAL_RUN_SHORT, late_journal), MUTANT(JOURNAL_UNAWAITED, late_journal),
 	MUTANT(JOURNAL_NOT_QUEUED, queued_journal),
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),

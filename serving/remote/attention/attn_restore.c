@@ -55,13 +55,16 @@ static int open(struct restore *x, const struct cairn_remote_limits *l, size_t r
 	return CAIRN_TABLE(impl, mem_set, x->q, 0, rows * q, x->stream);
 }
 
-static void close(struct restore *x)
+/* The lane keeps the stream of a pass that has failed, and would wait for it after it is destroyed here. */
+static void close(struct restore *x, struct cairn_attn_remote *r)
 {
 	const struct cairn_impl *impl = x->m->impl;
 	void *const memory[] = { x->q, x->kv, x->o, x->lse };
 
 	if (x->stream)
 		impl->stream_sync(x->stream);
+	if (!FAULT(RESTORE_STREAM_KEPT))
+		cairn_attn_remote_settled(r, 0);
 	for (int i = 0; i < 4; i++)
 		if (memory[i])
 			impl->mem_free(memory[i]);
@@ -154,6 +157,6 @@ int attn_restore(struct cairn_attn_remote *r, const struct cairn_journal *j, con
 	if (!ret)
 		ret = send_all(&x, r, limits);
 	*bytes = x.bytes;
-	close(&x);
+	close(&x, r);
 	return ret;
 }
