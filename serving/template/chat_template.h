@@ -26,7 +26,7 @@
  *
  * upper() and title() map character by character; the only character that becomes two is sharp s.
  *
- * Every render has budgets: steps (a step is one node of the template, or 32 bytes moved), bytes of output,
+ * Every render has budgets: steps (one node of the template, or 32 bytes moved or compared), bytes of output,
  * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100.
  *
  * Origin of text: every operation tracks which bytes come from the conversation (messages, tools, extra) and

@@ -12,6 +12,11 @@ static struct cairn_chat_template *open_text(const char *text)
 	return cairn_chat_template_open(text, strlen(text), NULL, "t", &tpl) ? NULL : tpl;
 }
 
+/* Sets s.a and s.b to texts of 2^n letters. */
+#define DOUBLED(n)                                                                                           \
+	"{% set s = namespace(a='a', b='b') %}{% for i in range(" #n ") %}{% set s.a = s.a + s.a %}"        \
+	"{% set s.b = s.b + s.b %}{% endfor %}"
+
 /* Endless loops, exponentially growing values and deep nesting end with an error after a short time. */
 static void budgets(struct cairn_test *t)
 {
@@ -48,6 +53,21 @@ static void budgets(struct cairn_test *t)
 		  "nested too deep" },
 		{ "{{ 9223372036854775807 + 1 }}", "beyond 64 bits" },
 		{ "{{ 3 ** 99 }}", "beyond 64 bits" },
+		/* two long operands: the work is the product of their lengths */
+		{ DOUBLED(15) "{{ s.a.strip(s.b ~ 'a') }}", "more than" },
+		{ DOUBLED(15) "{{ s.a.rstrip(s.b ~ 'a') }}", "more than" },
+		{ DOUBLED(15) "{{ s.a | trim(s.b ~ 'a') }}", "more than" },
+		{ DOUBLED(17) "{{ s.a.rfind(s.a[:65536] ~ 'b') }}", "more than" },
+		{ DOUBLED(17) "{{ s.a.rsplit(s.a[:65536] ~ 'b') }}", "more than" },
+		/* one long operand, many times */
+		{ DOUBLED(20) "{% for i in range(5000) %}{{ s.a.startswith(s.a) }}{% endfor %}",
+		  "more than" },
+		{ DOUBLED(20) "{% for i in range(1000) %}{{ s.a.endswith((s.b, s.a, s.a)) }}{% endfor %}",
+		  "more than" },
+		{ DOUBLED(20) "{% for i in range(5000) %}{{ s.a.removeprefix(s.a) }}{% endfor %}",
+		  "more than" },
+		{ DOUBLED(20) "{% for i in range(5000) %}{{ s.a.removesuffix(s.a) }}{% endfor %}",
+		  "more than" },
 	};
 	json_t *none = json_array();
 	struct cairn_chat_input in = { .messages = none, .budget.max_memory = 64 << 20 };

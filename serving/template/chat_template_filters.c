@@ -191,7 +191,7 @@ bool cairn_tpl_number(struct str s, bool whole, int64_t *i, double *f)
 {
 	char buf[64], *end;
 
-	s = cairn_tpl_strip(s, NULL, 3);
+	s = cairn_tpl_strip(s, 3);
 	if (!s.len || s.len >= sizeof(buf))
 		return false;
 	for (size_t k = 0; k < s.len; k++)
@@ -453,7 +453,11 @@ static int filter_trim(struct render *r, int line, const struct val *v, const st
 	if (a[0].kind != V_ABSENT && a[0].kind != V_NONE && a[0].kind != V_STR)
 		return wrong(r, line, "trim: chars", &a[0]);
 	CAIRN_TRY(cairn_tpl_charge(r, line, s.len));
-	*out = of_str(cairn_tpl_strip(s, a[0].kind == V_STR ? &a[0].str : NULL, 3));
+	if (a[0].kind == V_STR)
+		CAIRN_TRY(cairn_tpl_strip_chars(r, line, s, a[0].str, 3, &s));
+	else
+		s = cairn_tpl_strip(s, 3);
+	*out = of_str(s);
 	return 0;
 }
 

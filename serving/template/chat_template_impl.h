@@ -95,8 +95,11 @@ struct str cairn_tpl_sub(struct str s, size_t begin, size_t end);
 bool cairn_tpl_same(const struct str *a, const struct str *b);
 size_t cairn_tpl_length(const struct str *s); /* characters */
 bool cairn_tpl_space(uint32_t cp);
-/* sides: 1 left, 2 right, 3 both; chars == NULL: strip white space */
-struct str cairn_tpl_strip(struct str s, const struct str *chars, int sides);
+/* Strips white space; sides: 1 left, 2 right, 3 both. */
+struct str cairn_tpl_strip(struct str s, int sides);
+/* Strips the characters in chars; charges for the search of each one. */
+int cairn_tpl_strip_chars(struct render *r, int line, struct str s, struct str chars, int sides,
+			  struct str *out);
 const char *cairn_tpl_find(struct str s, struct str part);
 int cairn_tpl_case(struct render *r, int line, struct str s, char how, struct str *to);
 int cairn_tpl_replace(struct render *r, int line, struct str s, struct str from, struct str to, int64_t count,

@@ -101,7 +101,7 @@ static int add_data(struct lexer *l, size_t end, char sign, bool variable)
 	size_t line = text.len, blank;
 
 	if (sign == '-') {
-		text = cairn_tpl_strip(text, NULL, 2);
+		text = cairn_tpl_strip(text, 2);
 	} else if (sign != '+' && !variable) {
 		while (line > 0 && text.s[line - 1] != '\n')
 			line--;

@@ -50,16 +50,19 @@ static int str_case(struct render *r, int line, const struct val *self, const ch
 static int str_strip(struct render *r, int line, const struct val *self, const char *name,
 		     const struct args *args, struct val *out)
 {
+	int sides = *name == 'l' ? 1 : *name == 'r' ? 2 : 3;
+	struct str s = self->str;
 	struct val a[1];
 
 	BIND(0, a, "chars");
 	if (a[0].kind != V_ABSENT && a[0].kind != V_NONE)
 		CAIRN_TRY(want_str(r, line, name, &a[0]));
-	CAIRN_TRY(cairn_tpl_charge(r, line, self->str.len));
-	*out = of_str(cairn_tpl_strip(self->str, a[0].kind == V_STR ? &a[0].str : NULL,
-				      *name == 'l'   ? 1
-				      : *name == 'r' ? 2
-						     : 3));
+	CAIRN_TRY(cairn_tpl_charge(r, line, s.len));
+	if (a[0].kind == V_STR)
+		CAIRN_TRY(cairn_tpl_strip_chars(r, line, s, a[0].str, sides, &s));
+	else
+		s = cairn_tpl_strip(s, sides);
+	*out = of_str(s);
 	return 0;
 }
 
@@ -84,6 +87,7 @@ static int str_ends(struct render *r, int line, const struct val *self, const ch
 	*out = of_bool(false);
 	for (size_t i = 0; i < num; i++) {
 		CAIRN_TRY(want_str(r, line, name, &each[i]));
+		CAIRN_TRY(cairn_tpl_charge(r, line, each[i].str.len));
 		if (has_end(&self->str, &each[i].str, *name == 'e'))
 			*out = of_bool(true);
 	}
@@ -98,6 +102,7 @@ static int str_remove(struct render *r, int line, const struct val *self, const 
 
 	BIND(1, a, "prefix");
 	CAIRN_TRY(want_str(r, line, name, &a[0]));
+	CAIRN_TRY(cairn_tpl_charge(r, line, a[0].str.len));
 	*out = *self;
 	if (has_end(&self->str, &a[0].str, at_end))
 		out->str = cairn_tpl_sub(self->str, at_end ? 0 : a[0].str.len,
@@ -105,13 +110,26 @@ static int str_remove(struct render *r, int line, const struct val *self, const 
 	return 0;
 }
 
-/* Returns the last occurrence of part in s, or NULL. */
-static const char *find_last(struct str s, struct str part)
+/*
+ * Finds part in s, the last occurrence if from_right; *found is NULL if there is none. memmem() takes linear
+ * time. From the right each place with the first byte of part may cost a comparison of the whole part.
+ */
+static int find(struct render *r, int line, struct str s, struct str part, bool from_right,
+		const char **found)
 {
-	for (size_t i = s.len >= part.len ? s.len - part.len + 1 : 0; i > 0; i--)
-		if (!memcmp(s.s + i - 1, part.s, part.len))
-			return s.s + i - 1;
-	return NULL;
+	size_t num = s.len >= part.len ? s.len - part.len + 1 : 0; /* places that are not ruled out */
+
+	if (!from_right || !part.len) {
+		*found = from_right ? s.s + s.len : cairn_tpl_find(s, part);
+		return 0;
+	}
+	while ((*found = memrchr(s.s, part.s[0], num))) {
+		CAIRN_TRY(cairn_tpl_charge(r, line, part.len));
+		if (!memcmp(*found, part.s, part.len))
+			break;
+		num = (size_t)(*found - s.s);
+	}
+	return 0;
 }
 
 static int str_find(struct render *r, int line, const struct val *self, const char *name,
@@ -123,8 +141,8 @@ static int str_find(struct render *r, int line, const struct val *self, const ch
 
 	BIND(1, a, "sub");
 	CAIRN_TRY(want_str(r, line, name, &a[0]));
-	CAIRN_TRY(cairn_tpl_charge(r, line, self->str.len + (*name == 'r' ? 8 * self->str.len : 0)));
-	found = *name == 'r' ? find_last(self->str, a[0].str) : cairn_tpl_find(self->str, a[0].str);
+	CAIRN_TRY(cairn_tpl_charge(r, line, self->str.len));
+	CAIRN_TRY(find(r, line, self->str, a[0].str, *name == 'r', &found));
 	*out = (struct val) { .kind = V_INT, .i = -1 };
 	if (found) {
 		before = cairn_tpl_sub(self->str, 0, (size_t)(found - self->str.s));
@@ -161,7 +179,7 @@ static int split_blanks(struct render *r, struct str s, int64_t max, bool from_r
 		struct str rest;
 		size_t n = 0;
 
-		s = cairn_tpl_strip(s, NULL, max == 0 && !from_right ? 1 : max == 0 ? 2 : from_right ? 2 : 1);
+		s = cairn_tpl_strip(s, max == 0 && !from_right ? 1 : max == 0 ? 2 : from_right ? 2 : 1);
 		if (!s.len)
 			return 0;
 		if (max-- == 0) {
@@ -190,14 +208,14 @@ static int split_blanks(struct render *r, struct str s, int64_t max, bool from_r
 	}
 }
 
-static int split_at(struct render *r, struct str s, struct str sep, int64_t max, bool from_right,
+static int split_at(struct render *r, int line, struct str s, struct str sep, int64_t max, bool from_right,
 		    struct list *l)
 {
 	struct val piece = { .kind = V_STR };
 	const char *found;
 
 	for (; max != 0; max--) {
-		found = from_right ? find_last(s, sep) : cairn_tpl_find(s, sep);
+		CAIRN_TRY(find(r, line, s, sep, from_right, &found));
 		if (!found)
 			break;
 		if (from_right) {
@@ -233,7 +251,7 @@ static int str_split(struct render *r, int line, const struct val *self, const c
 		CAIRN_TRY(want_str(r, line, name, &a[0]));
 		if (!a[0].str.len)
 			return cairn_tpl_error(r, EINVAL, line, "split: the separator is empty");
-		CAIRN_TRY(split_at(r, self->str, a[0].str, max, from_right, l));
+		CAIRN_TRY(split_at(r, line, self->str, a[0].str, max, from_right, l));
 	}
 	for (size_t i = 0; from_right && i < l->num / 2; i++) {
 		struct val other = l->v[l->num - 1 - i];

@@ -37,34 +37,41 @@ bool cairn_tpl_space(uint32_t cp)
 	       cp == 0x205f || cp == 0x3000;
 }
 
-static bool goes(const char *s, size_t n, const struct str *chars)
+/* Returns the length in bytes of the last character of s, which is not empty. */
+static size_t last_len(struct str s)
 {
-	if (!chars)
-		return cairn_tpl_space(cairn_utf8_get(s));
-	for (size_t i = 0; i < chars->len; i += cairn_utf8_len(chars->s + i))
-		if (cairn_utf8_len(chars->s + i) == n && !memcmp(chars->s + i, s, n))
-			return true;
-	return false;
+	size_t n = 1;
+
+	while (((unsigned char)s.s[s.len - n] & 0xc0) == 0x80)
+		n++;
+	return n;
 }
 
-struct str cairn_tpl_strip(struct str s, const struct str *chars, int sides)
+struct str cairn_tpl_strip(struct str s, int sides)
 {
-	size_t begin = 0, end = s.len, n;
+	while (sides & 1 && s.len && cairn_tpl_space(cairn_utf8_get(s.s)))
+		s = cairn_tpl_sub(s, cairn_utf8_len(s.s), s.len);
+	while (sides & 2 && s.len && cairn_tpl_space(cairn_utf8_get(s.s + s.len - last_len(s))))
+		s = cairn_tpl_sub(s, 0, s.len - last_len(s));
+	return s;
+}
 
-	while (sides & 1 && begin < end) {
-		n = cairn_utf8_len(s.s + begin);
-		if (!goes(s.s + begin, n, chars))
-			break;
-		begin += n;
-	}
-	while (sides & 2 && begin < end) {
-		for (n = 1; ((unsigned char)s.s[end - n] & 0xc0) == 0x80; n++)
-			;
-		if (!goes(s.s + end - n, n, chars))
-			break;
-		end -= n;
-	}
-	return cairn_tpl_sub(s, begin, end);
+int cairn_tpl_strip_chars(struct render *r, int line, struct str s, struct str chars, int sides,
+			  struct str *out)
+{
+	for (int side = 1; side <= 2; side++)
+		while (sides & side && s.len) {
+			size_t at = side == 1 ? cairn_utf8_len(s.s) : s.len - last_len(s);
+			struct str left = cairn_tpl_sub(s, 0, at), right = cairn_tpl_sub(s, at, s.len);
+
+			CAIRN_TRY(cairn_tpl_charge(r, line, chars.len));
+			/* UTF-8: the bytes of a character are found only where that character is */
+			if (!cairn_tpl_find(chars, side == 1 ? left : right))
+				break;
+			s = side == 1 ? right : left;
+		}
+	*out = s;
+	return 0;
 }
 
 const char *cairn_tpl_find(struct str s, struct str part)
