@@ -216,6 +216,8 @@ static int filter_float(struct render *r, int line, const struct val *v, const s
 	BIND("float", 0, a, "default");
 	if (v->kind == V_UNDEFINED)
 		return wrong(r, line, "float", v);
+	if (v->kind == V_STR)
+		CAIRN_TRY(cairn_tpl_charge(r, line, v->str.len));
 	*out = a[0].kind == V_ABSENT ? (struct val) { .kind = V_FLOAT } : a[0];
 	if (v->kind == V_FLOAT)
 		*out = *v;
@@ -236,6 +238,8 @@ static int filter_int(struct render *r, int line, const struct val *v, const str
 	BIND("int", 0, a, "default");
 	if (v->kind == V_UNDEFINED)
 		return wrong(r, line, "int", v);
+	if (v->kind == V_STR)
+		CAIRN_TRY(cairn_tpl_charge(r, line, v->str.len));
 	*out = a[0].kind == V_ABSENT ? of_int(0) : a[0];
 	if (v->kind == V_INT || v->kind == V_BOOL) {
 		*out = of_int(v->i);

@@ -65,7 +65,9 @@ bool cairn_tpl_true(const struct val *v);
 int cairn_tpl_equal(struct render *r, int line, const struct val *a, const struct val *b, bool *equal);
 int cairn_tpl_list_add(struct render *r, struct list *l, const struct val *v);
 int cairn_tpl_dict_set(struct render *r, struct dict *d, const struct val *key, const struct val *v);
-const struct val *cairn_tpl_dict_get(const struct dict *d, const struct str *key);
+/* Sets *found to the value of a key that is a string, or to NULL. */
+int cairn_tpl_dict_get(struct render *r, int line, const struct dict *d, const struct str *key,
+		       const struct val **found);
 /* Sets an error if Python cannot hash v: lists, dicts, tuples that contain such values. */
 int cairn_tpl_need_key(struct render *r, int line, const struct val *v);
 struct list *cairn_tpl_new_list(struct render *r, size_t cap);
@@ -78,7 +80,7 @@ struct str cairn_tpl_taken(const struct out *o);
 /* Python's str(v) and repr(v); for containers both are the same. */
 int cairn_tpl_print(struct render *r, int line, const struct val *v, struct out *o);
 int cairn_tpl_repr(struct render *r, int line, const struct val *v, struct out *o);
-int cairn_tpl_float(double f, char buf[40]);
+int cairn_tpl_float(struct render *r, int line, double f, char buf[40]);
 int cairn_tpl_to_str(struct render *r, int line, const struct val *v, struct str *s);
 /* Returns the elements of v in order: characters of a string, keys of a dict. */
 int cairn_tpl_elements(struct render *r, int line, const struct val *v, const struct list **list);

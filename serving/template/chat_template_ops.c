@@ -394,7 +394,7 @@ int cairn_tpl_attr(struct render *r, int line, const struct val *v, struct str n
 	case V_LOOP:
 		return loop_attr(r, v->loop, name, v, out);
 	case V_NAMESPACE:
-		found = cairn_tpl_dict_get(v->dict, &name);
+		CAIRN_TRY(cairn_tpl_dict_get(r, line, v->dict, &name, &found));
 		*out = found ? *found : missing(name);
 		return 0;
 	default:
@@ -402,8 +402,7 @@ int cairn_tpl_attr(struct render *r, int line, const struct val *v, struct str n
 	}
 	get_method(v, name, r, out);
 	if (out->kind == V_UNDEFINED && v->kind == V_DICT) {
-		CAIRN_TRY(cairn_tpl_charge(r, line, 32 * v->dict->num));
-		found = cairn_tpl_dict_get(v->dict, &name);
+		CAIRN_TRY(cairn_tpl_dict_get(r, line, v->dict, &name, &found));
 		if (found)
 			*out = *found;
 	}

@@ -23,6 +23,7 @@ int cairn_tpl_path(struct render *r, int line, const struct val *v, const struct
 		struct val key = { .kind = V_STR, .str = cairn_tpl_sub(rest, 0, n) }, from = *out;
 		int64_t i;
 
+		CAIRN_TRY(cairn_tpl_charge(r, line, n));
 		if (cairn_tpl_number(key.str, true, &i, NULL))
 			key = (struct val) { .kind = V_INT, .i = i };
 		CAIRN_TRY(cairn_tpl_item(r, line, &from, &key, out));

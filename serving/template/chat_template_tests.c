@@ -142,6 +142,8 @@ int cairn_tpl_test(struct render *r, int line, const char *name, const struct va
 	} else {
 		CAIRN_TRY(cairn_tpl_bind(r, line, name, args, (const char *const[]) { "other" }, 1, 1, &arg));
 	}
+	if ((tests[i].kind == 'U' || tests[i].kind == 'L') && v->kind == V_STR)
+		CAIRN_TRY(cairn_tpl_charge(r, line, v->str.len));
 	if (tests[i].kind)
 		*result = kind_test(tests[i].kind, v);
 	else if (parity || !strcmp(name, "divisibleby"))

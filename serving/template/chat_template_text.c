@@ -309,7 +309,7 @@ int cairn_tpl_json(struct render *r, int line, const struct val *v, const struct
 	case V_BOOL:
 		return cairn_tpl_puts(r, line, o, v->i ? "true" : "false");
 	case V_FLOAT:
-		cairn_tpl_float(v->f, buf);
+		CAIRN_TRY(cairn_tpl_float(r, line, v->f, buf));
 		if (!isfinite(v->f))
 			strcpy(buf, isnan(v->f) ? "NaN" : v->f < 0 ? "-Infinity" : "Infinity");
 		return cairn_tpl_puts(r, line, o, buf);

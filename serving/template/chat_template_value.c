@@ -245,12 +245,18 @@ int cairn_tpl_list_add(struct render *r, struct list *l, const struct val *v)
 	return 0;
 }
 
-const struct val *cairn_tpl_dict_get(const struct dict *d, const struct str *key)
+int cairn_tpl_dict_get(struct render *r, int line, const struct dict *d, const struct str *key,
+		       const struct val **found)
 {
-	for (size_t i = 0; i < d->num; i++)
-		if (d->keys[i].kind == V_STR && cairn_tpl_same(&d->keys[i].str, key))
-			return &d->vals[i];
-	return NULL;
+	*found = NULL;
+	for (size_t i = 0; i < d->num && !*found; i++) {
+		bool alike = d->keys[i].kind == V_STR && d->keys[i].str.len == key->len;
+
+		CAIRN_TRY(cairn_tpl_charge(r, line, alike ? key->len : 0));
+		if (alike && cairn_tpl_same(&d->keys[i].str, key))
+			*found = &d->vals[i];
+	}
+	return 0;
 }
 
 int cairn_tpl_dict_set(struct render *r, struct dict *d, const struct val *key, const struct val *v)
@@ -409,14 +415,18 @@ struct str cairn_tpl_taken(const struct out *o)
 }
 
 /* repr() of a Python float: the shortest digits that round-trip. */
-int cairn_tpl_float(double f, char buf[40])
+int cairn_tpl_float(struct render *r, int line, double f, char buf[40])
 {
 	char digits[40];
 	int exponent, n;
 
-	if (!isfinite(f))
-		return sprintf(buf, "%s", isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+	if (!isfinite(f)) {
+		strcpy(buf, isnan(f) ? "nan" : f < 0 ? "-inf" : "inf");
+		return 0;
+	}
 	for (n = 0; n < 17; n++) {
+		/* a try takes half a microsecond, as long as several steps */
+		CAIRN_TRY(cairn_tpl_charge(r, line, 256));
 		sprintf(digits, "%.*e", n, f);
 		if (strtod(digits, NULL) == f)
 			break;
@@ -425,10 +435,11 @@ int cairn_tpl_float(double f, char buf[40])
 	if (exponent < -4 || exponent >= 16) {
 		/* C and Python write the exponent in the same way: e+05 */
 		strcpy(buf, digits);
-		return (int)strlen(buf);
+		return 0;
 	}
 	n = n > exponent ? n - exponent : 1;
-	return sprintf(buf, "%.*f", n, f);
+	sprintf(buf, "%.*f", n, f);
+	return 0;
 }
 
 /* Python's str.isprintable(). */
@@ -511,7 +522,7 @@ int cairn_tpl_repr(struct render *r, int line, const struct val *v, struct out *
 		sprintf(buf, "%lld", (long long)v->i);
 		return cairn_tpl_puts(r, line, o, buf);
 	case V_FLOAT:
-		cairn_tpl_float(v->f, buf);
+		CAIRN_TRY(cairn_tpl_float(r, line, v->f, buf));
 		return cairn_tpl_puts(r, line, o, buf);
 	case V_STR:
 		return repr_str(r, line, v->str, o);
