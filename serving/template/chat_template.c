@@ -188,6 +188,7 @@ static int define(struct render *r, const char *name, const struct val *v)
 {
 	struct var *var;
 
+	CAIRN_TRY(cairn_tpl_charge(r, 0, r->tpl->num_names));
 	for (size_t i = 0; i < r->tpl->num_names; i++) {
 		if (strcmp(r->tpl->names[i], name))
 			continue;

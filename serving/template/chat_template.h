@@ -27,7 +27,7 @@
  * upper() and title() map character by character; the only character that becomes two is sharp s.
  *
  * Every render has budgets: steps (one node of the template, or 32 bytes moved or compared), bytes of output,
- * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100.
+ * bytes of memory. Opening has its own limits: 1 MiB of source, nesting of 100, 4096 names of 255 bytes.
  *
  * Origin of text: every operation tracks which bytes come from the conversation (messages, tools, extra) and
  * which from the template or its special tokens, and the result lists the former. A tokenizer then encodes

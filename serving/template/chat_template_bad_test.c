@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* chat_template_bad - templates that are rejected, and templates that exceed a budget */
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "conformance/harness.h"
@@ -119,6 +121,52 @@ static void budgets(struct cairn_test *t)
 	json_decref(none);
 }
 
+/* Writes `before`, 4000 assignments and `after`, and renders that. */
+static int render_names(char *source, const char *before, const char *after, const json_t *extra)
+{
+	json_t *none = json_array();
+	struct cairn_chat_input in = { .messages = none, .extra = extra };
+	struct cairn_chat_template *tpl;
+	struct cairn_chat_text text = { 0 };
+	int ret = -EINVAL, len = sprintf(source, "%s", before);
+
+	for (int i = 0; i < 4000; i++)
+		len += sprintf(source + len, "{%% set v%d = 1 %%}", i);
+	sprintf(source + len, "%s", after);
+	tpl = open_text(source);
+	if (tpl)
+		ret = cairn_chat_template_render(tpl, &in, &text);
+	cairn_chat_text_free(&text);
+	cairn_chat_template_free(tpl);
+	json_decref(none);
+	return ret;
+}
+
+/* Budgets count lookups among thousands of names. */
+static void names(struct cairn_test *t)
+{
+	json_t *extra = json_object();
+	char *source = malloc(200000), key[32];
+
+	for (int i = 0; i < 40000; i++) {
+		sprintf(key, "x%d", i);
+		json_object_set_new(extra, key, json_true());
+	}
+	if (EXPECT(t, source)) {
+		EXPECT(t, !render_names(source, "", "{{ v0 }}", NULL));
+		EXPECT(t, render_names(source, "", "{% for i in range(50000) %}{{ v0 }}{% endfor %}", NULL));
+		EXPECT_CONTAINS(t, cairn_last_error(), "more than 4000000 steps");
+		EXPECT(t, render_names(source, "{% for i in range(50) %}", "{% endfor %}", NULL));
+		EXPECT_CONTAINS(t, cairn_last_error(), "more than 4000000 steps");
+		EXPECT(t, render_names(source, "", "", extra));
+		EXPECT_CONTAINS(t, cairn_last_error(), "more than 4000000 steps");
+	}
+	free(source);
+	json_decref(extra);
+}
+
+#define A64 "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"
+
 static void errors(struct cairn_test *t)
 {
 	static const struct {
@@ -129,6 +177,7 @@ static void errors(struct cairn_test *t)
 		{ "a\n{% include 'x' %}", EOPNOTSUPP, "t: line 2: statement \"include\" is not supported" },
 		{ "{{ x|sort }}", EOPNOTSUPP, "t: line 1: filter \"sort\" is not supported" },
 		{ "{{ x is filter }}", EOPNOTSUPP, "test \"filter\" is not supported" },
+		{ "{{ x." A64 A64 A64 A64 " }}", EINVAL, "a name of more than 255 bytes" },
 		{ "\n\n{{ f(*a) }}", EOPNOTSUPP, "line 3: * and ** arguments" },
 		{ "{% for x in y recursive %}{% endfor %}", EOPNOTSUPP, "recursive is not supported" },
 		{ "{% if a %}\n", EINVAL, "no matching endif" },
@@ -170,6 +219,7 @@ static void errors(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "budgets", budgets },
+	{ "names", names },
 	{ "errors", errors },
 };
 

@@ -18,13 +18,22 @@ enum flow { GO_ON, BROKEN, CONTINUED };
 static int eval(struct render *r, const struct node *n, struct val *out);
 static int run(struct render *r, const struct node *list, enum flow *flow);
 
-static int set_var(struct render *r, struct scope *s, const char *name, const struct val *v)
+/* Finds a variable of one scope. Adds the number of variables it looked at to *num. */
+static struct var *find_var(const struct scope *s, const char *name, size_t *num)
 {
-	struct var *var;
+	struct var *v = s->vars;
 
-	for (var = s->vars; var; var = var->next)
-		if (var->name == name)
-			break;
+	for (; v && v->name != name; v = v->next)
+		++*num;
+	return v;
+}
+
+static int set_var(struct render *r, int line, struct scope *s, const char *name, const struct val *v)
+{
+	size_t num = 0;
+	struct var *var = find_var(s, name, &num);
+
+	CAIRN_TRY(cairn_tpl_charge(r, line, num));
 	if (!var) {
 		var = cairn_tpl_alloc(&r->arena, sizeof(*var));
 		if (!var)
@@ -37,19 +46,23 @@ static int set_var(struct render *r, struct scope *s, const char *name, const st
 	return 0;
 }
 
-static void get_var(struct render *r, const char *name, struct val *out)
+static int get_var(struct render *r, int line, const char *name, struct val *out)
 {
+	const struct var *var = NULL;
+	size_t num = 0;
 	int global;
 
-	for (const struct scope *s = r->scope; s; s = s->up)
-		for (const struct var *v = s->vars; v; v = v->next)
-			if (v->name == name) {
-				*out = v->value;
-				return;
-			}
+	for (const struct scope *s = r->scope; s && !var; s = s->up)
+		var = find_var(s, name, &num);
+	CAIRN_TRY(cairn_tpl_charge(r, line, num));
+	if (var) {
+		*out = var->value;
+		return 0;
+	}
 	global = cairn_tpl_global(name);
 	*out = global < 0 ? (struct val) { .kind = V_UNDEFINED, .str = cairn_tpl_str(name).str }
 			  : (struct val) { .kind = V_GLOBAL, .i = global };
+	return 0;
 }
 
 static struct scope *push(struct render *r, struct scope *up)
@@ -204,8 +217,7 @@ static int eval_node(struct render *r, const struct node *n, struct val *out)
 		*out = n->value;
 		return 0;
 	case N_NAME:
-		get_var(r, n->name, out);
-		return 0;
+		return get_var(r, n->line, n->name, out);
 	case N_LIST:
 	case N_TUPLE:
 		return eval_list(r, n, out);
@@ -270,11 +282,11 @@ static int assign(struct render *r, const struct node *target, const struct val 
 	struct val ns;
 
 	if (target->kind == N_NAME)
-		return set_var(r, r->scope, target->name, v);
+		return set_var(r, target->line, r->scope, target->name, v);
 	if (target->kind == N_ATTR) {
 		struct val key = cairn_tpl_str(target->name);
 
-		get_var(r, target->a->name, &ns);
+		CAIRN_TRY(get_var(r, target->line, target->a->name, &ns));
 		if (ns.kind != V_NAMESPACE)
 			return cairn_tpl_error(r, EINVAL, target->line, "%.40s is not a namespace",
 					       target->a->name);
@@ -282,7 +294,7 @@ static int assign(struct render *r, const struct node *target, const struct val 
 	}
 	CAIRN_TRY(cairn_tpl_elements(r, target->line, v, &l));
 	for (n = target->list; n && i < l->num; n = n->next)
-		CAIRN_TRY(set_var(r, r->scope, n->name, &l->v[i++]));
+		CAIRN_TRY(set_var(r, target->line, r->scope, n->name, &l->v[i++]));
 	if (n || i != l->num)
 		return cairn_tpl_error(r, EINVAL, target->line,
 				       "cannot unpack %zu elements into a different number of names", l->num);
@@ -314,7 +326,6 @@ static int run_for(struct render *r, const struct node *n)
 {
 	struct loop *loop = cairn_tpl_alloc(&r->arena, sizeof(*loop));
 	struct scope *outer = r->scope;
-	const char *name = NULL;
 	enum flow flow = GO_ON;
 	const struct list *l;
 	struct val v;
@@ -327,9 +338,6 @@ static int run_for(struct render *r, const struct node *n)
 		return run(r, n->list2, &flow);
 	if (!loop)
 		return -EINVAL;
-	for (size_t i = 0; i < r->tpl->num_names && !name; i++)
-		if (!strcmp(r->tpl->names[i], "loop"))
-			name = r->tpl->names[i];
 	*loop = (struct loop) { l, 0 };
 	v = (struct val) { .kind = V_LOOP, .loop = loop };
 	for (; loop->index < l->num && flow != BROKEN; loop->index++) {
@@ -338,8 +346,8 @@ static int run_for(struct render *r, const struct node *n)
 		if (!r->scope)
 			return -EINVAL;
 		CAIRN_TRY(assign(r, n->a, &l->v[loop->index]));
-		if (name)
-			CAIRN_TRY(set_var(r, r->scope, name, &v));
+		if (r->loop_name)
+			CAIRN_TRY(set_var(r, n->line, r->scope, r->loop_name, &v));
 		flow = GO_ON;
 		CAIRN_TRY(run(r, n->list, &flow));
 	}
@@ -400,7 +408,7 @@ int cairn_tpl_call_macro(struct render *r, int line, const struct macro *m, cons
 			CAIRN_TRY(eval(r, p->a, &v[num]));
 		else if (v[num].kind == V_ABSENT)
 			v[num] = (struct val) { .kind = V_UNDEFINED, .str = cairn_tpl_str(p->name).str };
-		CAIRN_TRY(set_var(r, scope, p->name, &v[num]));
+		CAIRN_TRY(set_var(r, line, scope, p->name, &v[num]));
 	}
 	r->scope = outer;
 	ret = capture(r, m->node->list, scope, out);
@@ -415,7 +423,7 @@ static int define_macro(struct render *r, const struct node *n)
 	if (!m)
 		return -EINVAL;
 	*m = (struct macro) { n, r->scope };
-	return set_var(r, r->scope, n->name, &(struct val) { .kind = V_MACRO, .macro = m });
+	return set_var(r, n->line, r->scope, n->name, &(struct val) { .kind = V_MACRO, .macro = m });
 }
 
 static int run_scope(struct render *r, const struct node *n, enum flow *flow)
@@ -481,5 +489,8 @@ int cairn_tpl_run(struct render *r, struct out *out)
 	enum flow flow = GO_ON;
 
 	r->out = out;
+	for (size_t i = 0; i < r->tpl->num_names && !r->loop_name; i++)
+		if (!strcmp(r->tpl->names[i], "loop"))
+			r->loop_name = r->tpl->names[i];
 	return run(r, r->tpl->body, &flow);
 }

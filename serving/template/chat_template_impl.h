@@ -38,6 +38,7 @@ struct render {
 	const struct cairn_chat_template *tpl;
 	struct arena arena;
 	struct scope *scope, globals;
+	const char *loop_name; /* "loop" interned; NULL: the template does not use it */
 	struct out *out;
 	int64_t steps, max_steps;
 	size_t max_output;

@@ -283,6 +283,9 @@ static int tag(struct lexer *l, const char *end)
 		if (i > l->at) {
 			struct tok tok = { .kind = T_NAME };
 
+			if (i - l->at > TPL_MAX_NAME)
+				return cairn_tpl_syntax(l->p, EINVAL, l->line, "a name of more than %d bytes",
+							TPL_MAX_NAME);
 			tok.name = cairn_tpl_intern(l->p->t, l->s + l->at, i - l->at);
 			if (!tok.name)
 				return -EINVAL;

@@ -9,6 +9,7 @@
 #define TPL_MAX_HEIGHT 100 /* of the tree */
 #define TPL_MAX_DEPTH 400  /* of evaluation: nesting of the tree and of macro calls */
 #define TPL_MAX_NAMES 4096
+#define TPL_MAX_NAME 255 /* bytes */
 #define TPL_MAX_ARGS 16
 
 struct arena {
