@@ -322,11 +322,25 @@ static int filtered(struct render *r, const struct node *n, const struct list *a
 	return l ? 0 : -EINVAL;
 }
 
-static int run_for(struct render *r, const struct node *n)
+static int run_scope(struct render *r, const struct node *list, enum flow *flow)
+{
+	struct scope *outer = r->scope;
+
+	r->scope = push(r, outer);
+	if (!r->scope)
+		return -EINVAL;
+	CAIRN_TRY(run(r, list, flow));
+	r->scope = outer;
+	return 0;
+}
+
+/* *flow is that of the loop around this one, to which break and continue in the else belong. */
+static int run_for(struct render *r, const struct node *n, enum flow *flow)
 {
 	struct loop *loop = cairn_tpl_alloc(&r->arena, sizeof(*loop));
 	struct scope *outer = r->scope;
-	enum flow flow = GO_ON;
+	enum flow inside = GO_ON;
+	bool completed = false;
 	const struct list *l;
 	struct val v;
 
@@ -334,13 +348,11 @@ static int run_for(struct render *r, const struct node *n)
 	CAIRN_TRY(cairn_tpl_elements(r, n->line, &v, &l));
 	if (n->c)
 		CAIRN_TRY(filtered(r, n, l, &l));
-	if (!l->num)
-		return run(r, n->list2, &flow);
 	if (!loop)
 		return -EINVAL;
 	*loop = (struct loop) { l, 0 };
 	v = (struct val) { .kind = V_LOOP, .loop = loop };
-	for (; loop->index < l->num && flow != BROKEN; loop->index++) {
+	for (; loop->index < l->num && inside != BROKEN; loop->index++) {
 		CAIRN_TRY(cairn_tpl_charge(r, n->line, 0));
 		r->scope = push(r, outer);
 		if (!r->scope)
@@ -348,11 +360,13 @@ static int run_for(struct render *r, const struct node *n)
 		CAIRN_TRY(assign(r, n->a, &l->v[loop->index]));
 		if (r->loop_name)
 			CAIRN_TRY(set_var(r, n->line, r->scope, r->loop_name, &v));
-		flow = GO_ON;
-		CAIRN_TRY(run(r, n->list, &flow));
+		inside = GO_ON;
+		CAIRN_TRY(run(r, n->list, &inside));
+		completed |= inside == GO_ON;
 	}
 	r->scope = outer;
-	return 0;
+	/* as in Jinja, the else also runs if break or continue ended each iteration */
+	return completed || !n->list2 ? 0 : run_scope(r, n->list2, flow);
 }
 
 static int run_if(struct render *r, const struct node *n, enum flow *flow)
@@ -369,17 +383,17 @@ static int run_if(struct render *r, const struct node *n, enum flow *flow)
 }
 
 /* Runs statements and returns their output as a string value. */
-static int capture(struct render *r, const struct node *list, struct scope *scope, struct val *out)
+static int capture(struct render *r, const struct node *list, struct scope *scope, enum flow *flow,
+		   struct val *out)
 {
 	struct scope *outer = r->scope;
 	struct out *before = r->out, o = { 0 };
-	enum flow flow = GO_ON;
 
 	if (!scope)
 		return -EINVAL;
 	r->scope = scope;
 	r->out = &o;
-	CAIRN_TRY(run(r, list, &flow));
+	CAIRN_TRY(run(r, list, flow));
 	r->scope = outer;
 	r->out = before;
 	*out = (struct val) { .kind = V_STR, .str = cairn_tpl_taken(&o) };
@@ -392,6 +406,7 @@ int cairn_tpl_call_macro(struct render *r, int line, const struct macro *m, cons
 	struct scope *scope = push(r, m->scope), *outer = r->scope;
 	const char *names[TPL_MAX_ARGS];
 	struct val v[TPL_MAX_ARGS];
+	enum flow flow = GO_ON;
 	int num = 0, ret;
 
 	if (!scope)
@@ -411,7 +426,7 @@ int cairn_tpl_call_macro(struct render *r, int line, const struct macro *m, cons
 		CAIRN_TRY(set_var(r, line, scope, p->name, &v[num]));
 	}
 	r->scope = outer;
-	ret = capture(r, m->node->list, scope, out);
+	ret = capture(r, m->node->list, scope, &flow, out);
 	r->depth--;
 	return ret;
 }
@@ -424,18 +439,6 @@ static int define_macro(struct render *r, const struct node *n)
 		return -EINVAL;
 	*m = (struct macro) { n, r->scope };
 	return set_var(r, n->line, r->scope, n->name, &(struct val) { .kind = V_MACRO, .macro = m });
-}
-
-static int run_scope(struct render *r, const struct node *n, enum flow *flow)
-{
-	struct scope *outer = r->scope;
-
-	r->scope = push(r, outer);
-	if (!r->scope)
-		return -EINVAL;
-	CAIRN_TRY(run(r, n->list, flow));
-	r->scope = outer;
-	return 0;
 }
 
 static int run_one(struct render *r, const struct node *n, enum flow *flow)
@@ -451,13 +454,13 @@ static int run_one(struct render *r, const struct node *n, enum flow *flow)
 	case N_IF:
 		return run_if(r, n, flow);
 	case N_FOR:
-		return run_for(r, n);
+		return run_for(r, n, flow);
 	case N_SET:
 		CAIRN_TRY(eval(r, n->b, &v));
 		return assign(r, n->a, &v);
 	case N_SET_BLOCK:
-		CAIRN_TRY(capture(r, n->list, push(r, r->scope), &v));
-		return assign(r, n->a, &v);
+		CAIRN_TRY(capture(r, n->list, push(r, r->scope), flow, &v));
+		return *flow == GO_ON ? assign(r, n->a, &v) : 0;
 	case N_MACRO:
 		return define_macro(r, n);
 	case N_BREAK:
@@ -467,7 +470,7 @@ static int run_one(struct render *r, const struct node *n, enum flow *flow)
 		*flow = CONTINUED;
 		return 0;
 	default:
-		return run_scope(r, n, flow);
+		return run_scope(r, n->list, flow);
 	}
 }
 

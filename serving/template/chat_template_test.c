@@ -202,6 +202,47 @@ static void special_tokens(struct cairn_test *t)
 	json_decref(tokens);
 }
 
+/* Where break and continue lead, as Jinja has it. */
+static void flow(struct cairn_test *t)
+{
+	static const struct {
+		const char *source, *want;
+	} rows[] = {
+		/* in an else of a for they belong to the loop around it */
+		{ "{% for a in [1, 2] %}{{ a }}{% for b in [] %}{% else %}{% break %}{% endfor %}x"
+		  "{% endfor %}",
+		  "1" },
+		{ "{% for a in [1, 2] %}{{ a }}{% for b in [] %}{% else %}{% continue %}{% endfor %}x"
+		  "{% endfor %}",
+		  "12" },
+		/* the else runs if no iteration came to its end */
+		{ "{% for a in [1, 2] %}{{ a }}{% continue %}{% else %}y{% endfor %}", "12y" },
+		{ "{% for a in [1, 2] %}{{ a }}{% break %}{% else %}y{% endfor %}", "1y" },
+		{ "{% for a in [1, 2] %}{% if a == 2 %}{% break %}{% endif %}{{ a }}{% else %}y{% endfor %}",
+		  "1" },
+		{ "{% set x = 1 %}{% for a in [] %}{% else %}{% set x = 2 %}{{ x }}{% endfor %}{{ x }}",
+		  "21" },
+		{ "{% for a in [1, 2] %}{% set x %}{% break %}{% endset %}{{ a }}{% endfor %}{{ x }}", "" },
+		{ "{% for a in [1, 2] %}{% set x = 3 %}{% set x %}{% if a == 1 %}{% continue %}{% endif %}"
+		  "{% endset %}{{ a }}{{ x }}{% endfor %}",
+		  "2" },
+	};
+	json_t *none = json_array();
+	struct cairn_chat_input in = { .messages = none };
+
+	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+		struct cairn_chat_template *tpl = open_text(rows[i].source, NULL);
+		struct cairn_chat_text text = { 0 };
+
+		if (EXPECT(t, tpl && !cairn_chat_template_render(tpl, &in, &text)) &&
+		    !EXPECT(t, !strcmp(text.text, rows[i].want)))
+			cairn_note(t, "%s: %s", rows[i].source, text.text);
+		cairn_chat_text_free(&text);
+		cairn_chat_template_free(tpl);
+	}
+	json_decref(none);
+}
+
 static void files(struct cairn_test *t)
 {
 	static const char one[] =
@@ -263,6 +304,7 @@ static void files(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "models", models },   { "language", language },
 	{ "origins", origins }, { "special_tokens", special_tokens },
+	{ "flow", flow },
 	{ "files", files },
 };
 
