@@ -129,7 +129,7 @@ int cairn_tpl_replace(struct render *r, int line, struct str s, struct str from,
 	struct out o = { 0 };
 	size_t at = 0, next;
 
-	for (; count != 0; count--) {
+	for (; count != 0; count -= count > 0) {
 		if (from.len) {
 			const char *found = cairn_tpl_find(cairn_tpl_sub(s, at, s.len), from);
 
