@@ -137,13 +137,23 @@ static int32_t find_sent(const struct pt2_facts *f, int32_t value)
 static int mark_far(struct cairn_pt2_slices *s, struct pt2_facts *f, int32_t index, int32_t sent,
 		    int32_t value)
 {
-	int32_t node = f->p->values[value].producer;
+	int32_t first = s->num_far;
 
-	if (value == sent)
-		return 0;
-	CAIRN_TRY(mark_far(s, f, index, sent, f->p->ids[f->p->nodes[node].first_in]));
-	f->is_far[node] = 1;
-	return pt2_add_far(s, index, node);
+	while (value != sent) {
+		int32_t node = f->p->values[value].producer;
+
+		f->is_far[node] = 1;
+		CAIRN_TRY(pt2_add_far(s, index, node));
+		value = f->p->ids[f->p->nodes[node].first_in];
+	}
+	/* the worker runs them in the order of the program */
+	for (int32_t last = s->num_far - 1; first < last; first++, last--) {
+		int32_t node = s->far[first];
+
+		s->far[first] = s->far[last];
+		s->far[last] = node;
+	}
+	return 0;
 }
 
 /* Appends the free nodes behind a value that the worker reads. */
