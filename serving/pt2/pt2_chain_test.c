@@ -136,8 +136,28 @@ static void long_chain(struct cairn_test *t)
 	cairn_pt2_close(p);
 }
 
+/* Slices of other sizes are compared, even though there are no lists of saved values. UBSan watches. */
+static void nothing_saved(struct cairn_test *t)
+{
+	static const char tokens[] =
+		"{\"as_expr\":{\"expr_str\":\"Symbol('s0')\",\"hint\":{\"as_int\":2}}}";
+	int64_t symbols[CAIRN_PT2_SYMBOLS], at;
+	struct cairn_pt2_slices *s = NULL;
+	struct cairn_pt2 *p = NULL;
+	int32_t where, symbol;
+
+	if (EXPECT(t, open_chain(&p, 1, tokens, "\"s0\":{\"min_val\":2,\"max_val\":100}") == 0)) {
+		cairn_pt2_symbols(p, symbols);
+		if (EXPECT(t, cairn_pt2_slices_create(&s, p, symbols) == 0 && p->exprs.num_symbols == 1))
+			EXPECT(t, !s->saves && !cairn_pt2_slices_vary(s, p, symbols, &where, &symbol, &at) &&
+			       where == -1);
+	}
+	cairn_pt2_slices_destroy(s);
+	cairn_pt2_close(p);
+}
+
 static const struct cairn_unit units[] = {
-	{ "long_chain", long_chain },
+	{ "long_chain", long_chain }, { "nothing_saved", nothing_saved },
 };
 
 const struct cairn_family cairn_pt2_chain_family = {

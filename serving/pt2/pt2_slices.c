@@ -170,9 +170,10 @@ static int32_t first_difference(const struct cairn_pt2_slices *a, const struct c
 	for (int32_t i = 0; i < a->num_slices; i++) {
 		const struct cairn_slice *x = &a->slices[i], *y = &b->slices[i];
 
+		/* the lists are NULL if no cut saves anything */
 		if (x->num_saves != y->num_saves ||
-		    memcmp(a->saves + x->first_save, b->saves + y->first_save,
-			   (size_t)x->num_saves * sizeof(*a->saves)))
+		    (x->num_saves && memcmp(a->saves + x->first_save, b->saves + y->first_save,
+					    (size_t)x->num_saves * sizeof(*a->saves))))
 			return i;
 	}
 	return -1;
