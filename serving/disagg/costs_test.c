@@ -59,8 +59,9 @@ static const char recording[] =
 	ROW("transport", "put_latency_1048576", "nvlink", "12000", "1000000", "0")
 	"{\"v\":1,\"op\":\"kv_waste\",\"case\":\"waste_page16\",\"impl\":\"host\"}\n";
 
-#define RATES "\"products\":{\"base_us\":2,\"gbps\":3600},\"light\":{\"base_us\":0,\"gbps\":3000}," \
-	"\"attention\":{\"base_us\":5,\"gbps\":3500},\"tflops\":140"
+#define BYTE_RATES "\"products\":{\"base_us\":2,\"gbps\":3600}," \
+	"\"light\":{\"base_us\":0,\"gbps\":3000},\"attention\":{\"base_us\":5,\"gbps\":3500}"
+#define RATES	BYTE_RATES ",\"tflops\":140"
 
 static void prices(struct cairn_test *t)
 {
@@ -88,8 +89,9 @@ static void prices(struct cairn_test *t)
 	EXPECT(t, cairn_disagg_points_us(&g[1].slice, 256) == 131);
 }
 
-#define GPU(costs)	"{\"gpus\":{\"x\":{\"dollars_per_hour\":1,\"memory_gb\":80,\"costs\":" costs "}}," \
-	"\"link\":{\"latency_us\":1,\"gbps\":50}}"
+#define LINKED(costs, us, gbps) "{\"gpus\":{\"x\":{\"dollars_per_hour\":1,\"memory_gb\":80," \
+	"\"costs\":" costs "}},\"link\":{\"latency_us\":" us ",\"gbps\":" gbps "}}"
+#define GPU(costs)	LINKED(costs, "1", "50")
 
 static void bad_prices(struct cairn_test *t)
 {
@@ -101,11 +103,19 @@ static void bad_prices(struct cairn_test *t)
 		{ "{\"gpus\":{\"x\":{\"dollars_per_hour\":0}}}", "gpus.x.dollars_per_hour" },
 		{ GPU("1"), "gpus.x.costs: is neither a path nor an object" },
 		{ GPU("\"none.jsonl\""), "none.jsonl" },
+		{ "{\"gpus\":{\"x\":{\"dollars_per_hour\":1e-308}}}",
+		  "gpus.x.dollars_per_hour: must be above" },
+		{ LINKED("{" RATES "}", "1e9", "50"), "link.latency_us: must be" },
+		{ LINKED("{" RATES "}", "1", "1e-9"), "link.gbps: must be above" },
 		{ GPU("{" RATES ",\"slice_us\":[[1,2]]}"), "gpus.x.costs.slice_us: has not 2 to" },
 		{ GPU("{" RATES ",\"slice_us\":[[1,2],[1,3]]}"), "gpus.x.costs.slice_us[1]" },
 		{ GPU("{" RATES ",\"attention_us\":[[1,2],[2,\"3\"]]}"), "gpus.x.costs.attention_us[1]" },
 		{ GPU("{\"products\":{\"base_us\":-0.5,\"gbps\":1}}"), "gpus.x.costs.products.base_us" },
 		{ GPU("{\"products\":{\"base_us\":1,\"gbps\":0}}"), "gpus.x.costs.products.gbps" },
+		{ GPU("{\"products\":{\"base_us\":1,\"gbps\":1e-9}}"), "gpus.x.costs.products.gbps: must" },
+		{ GPU("{\"products\":{\"base_us\":1e9,\"gbps\":1}}"), "gpus.x.costs.products.base_us: must" },
+		{ GPU("{" BYTE_RATES ",\"tflops\":1e-6}"), "gpus.x.costs.tflops: must be above" },
+		{ GPU("{" RATES ",\"attention_us\":[[1,2],[2,1e9]]}"), "gpus.x.costs.attention_us[1]" },
 		{ GPU("\"prices.json\""), "prices.json:1: op" },
 	};
 	struct cairn_disagg_hardware hw;

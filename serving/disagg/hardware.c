@@ -10,7 +10,9 @@
 #include "serving/base/json.h"
 
 enum { MOST_BYTES = 1 << 20 };
+#define LEAST_NUMBER	1e-3	/* of rates and prices, so that no quotient of them overflows */
 #define MOST_NUMBER	1e9
+#define MOST_US		1e6
 
 /* The path in a string, which is relative to the folder of the file that names it. */
 static int path_beside(const char *file, const json_t *name, char *path, size_t len)
@@ -32,10 +34,10 @@ static int take_rate(const json_t *costs, struct cairn_json_at at, const char *k
 
 	CAIRN_TRY(cairn_json_child(costs, at, key, true, JSON_OBJECT, &o));
 	snprintf(where, sizeof(where), "%s%s.", at.where, key);
-	CAIRN_TRY(cairn_json_number(o, inside, "base_us", true, -1, MOST_NUMBER, &rate->base_us));
+	CAIRN_TRY(cairn_json_number(o, inside, "base_us", true, -1, MOST_US, &rate->base_us));
 	if (rate->base_us < 0)
 		return cairn_error(EINVAL, "%s: %sbase_us: is below 0", at.file, where);
-	return cairn_json_number(o, inside, "gbps", true, 0, MOST_NUMBER, &rate->gbps);
+	return cairn_json_number(o, inside, "gbps", true, LEAST_NUMBER, MOST_NUMBER, &rate->gbps);
 }
 
 static int take_points(const json_t *costs, struct cairn_json_at at, const char *key,
@@ -55,9 +57,9 @@ static int take_points(const json_t *costs, struct cairn_json_at at, const char 
 		double us = json_number_value(json_array_get(pair, 1));
 
 		if (json_array_size(pair) != 2 || !(x > (i ? points->x[i - 1] : 0)) ||
-		    !(us >= (i ? points->us[i - 1] : 0)) || !(us > 0) || us > MOST_NUMBER)
+		    !(us >= (i ? points->us[i - 1] : 0)) || !(us > 0) || us > MOST_US)
 			return cairn_error(EINVAL, "%s: %s%s[%zu]: is not [number, us], both above 0 and "
-					   "ascending", at.file, at.where, key, i);
+					   "ascending, us at most %g", at.file, at.where, key, i, MOST_US);
 		points->x[i] = x;
 		points->us[i] = us;
 	}
@@ -92,7 +94,7 @@ static int take_costs(struct cairn_disagg_gpu *gpu, const json_t *o, struct cair
 	CAIRN_TRY(take_rate(costs, inside, "products", &gpu->products));
 	CAIRN_TRY(take_rate(costs, inside, "light", &gpu->light));
 	CAIRN_TRY(take_rate(costs, inside, "attention", &gpu->attention));
-	CAIRN_TRY(cairn_json_number(costs, inside, "tflops", true, 0, MOST_NUMBER, &gpu->tflops));
+	CAIRN_TRY(cairn_json_number(costs, inside, "tflops", true, LEAST_NUMBER, MOST_NUMBER, &gpu->tflops));
 	CAIRN_TRY(take_points(costs, inside, "slice_us", &gpu->slice));
 	return take_points(costs, inside, "attention_us", &gpu->attn);
 }
@@ -114,7 +116,7 @@ static int take_gpu(struct cairn_disagg_hardware *hw, const char *name, const js
 		return cairn_error(EINVAL, "%s: gpus.%s: is not an object", file, name);
 	snprintf(gpu->name, sizeof(gpu->name), "%s", name);
 	snprintf(where, sizeof(where), "gpus.%s.", name);
-	CAIRN_TRY(cairn_json_number(o, at, "dollars_per_hour", true, 0, MOST_NUMBER,
+	CAIRN_TRY(cairn_json_number(o, at, "dollars_per_hour", true, LEAST_NUMBER, MOST_NUMBER,
 				    &gpu->dollars_per_hour));
 	CAIRN_TRY(cairn_json_number(o, at, "memory_gb", true, 0, 1e6, &gpu->memory_gb));
 	CAIRN_TRY(take_costs(gpu, o, at));
@@ -134,10 +136,10 @@ static int take_link(struct cairn_disagg_hardware *hw, const json_t *root, const
 	}
 	if (!json_is_object(link))
 		return cairn_error(EINVAL, "%s: link: is neither a path nor an object", file);
-	CAIRN_TRY(cairn_json_number(link, at, "latency_us", true, -1, MOST_NUMBER, &hw->link.base_us));
+	CAIRN_TRY(cairn_json_number(link, at, "latency_us", true, -1, MOST_US, &hw->link.base_us));
 	if (hw->link.base_us < 0)
 		return cairn_error(EINVAL, "%s: link.latency_us: is below 0", file);
-	return cairn_json_number(link, at, "gbps", true, 0, MOST_NUMBER, &hw->link.gbps);
+	return cairn_json_number(link, at, "gbps", true, LEAST_NUMBER, MOST_NUMBER, &hw->link.gbps);
 }
 
 static int take_all(struct cairn_disagg_hardware *hw, json_t *root, const char *file)

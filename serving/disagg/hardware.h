@@ -17,6 +17,8 @@
  * link      one way between any two GPUs: latency, and bandwidth per GPU and direction; or a recording, whose
  *           puts over NVLink between two GPUs are taken
  *
+ * Prices and rates are above 0.001 and at most 1e9, times at most a second.
+ *
  * The costs of a recording are lines, fitted by relative least squares through the rows of gemm that are
  * bound by memory, of rmsnorm, rope and silu_mul, of decoding attn_paged, and of the transport nvlink, all of
  * table cuda and in bf16; tflops is the largest of gemm.
