@@ -181,29 +181,35 @@ double cairn_disagg_attn_us(const struct cairn_disagg_model *m, const struct cai
 	       share * (rows * m->attn_row + (double)keys * m->attn_key) / gpu->attention.gbps * 1e-3;
 }
 
-static int64_t ps(double us)
+static int take_ps(double us, const char *what, int64_t *ps)
 {
-	return llround(us * CAIRN_PS_PER_US);
+	if (!(us <= CAIRN_DISAGG_MOST_S * 1e6))
+		return cairn_error(ERANGE, "%s takes %.3g s; more than %d s are not simulated", what,
+				   us * 1e-6, CAIRN_DISAGG_MOST_S);
+	*ps = llround(us * CAIRN_PS_PER_US);
+	return 0;
 }
 
-void cairn_disagg_times(const struct cairn_disagg_system *s, int32_t rows, int64_t keys,
-			struct cairn_lane_times *t)
+int cairn_disagg_times(const struct cairn_disagg_system *s, int32_t rows, int64_t keys,
+		       struct cairn_lane_times *t)
 {
 	const struct cairn_disagg_model *m = s->model;
 	double share = cairn_disagg_share(m, s->b ? s->b : s->tp), most = share, byte_us;
+	int64_t apart = 0;
 
 	memset(t, 0, sizeof(*t));
-	t->slice = ps(cairn_disagg_slice_us(m, s->model_gpu, s->tp, rows));
-	t->head = ps(cairn_disagg_head_us(m, s->model_gpu, s->tp, rows));
-	t->attn = ps(cairn_disagg_attn_us(m, s->attn_gpu, share, rows, keys));
+	CAIRN_TRY(take_ps(cairn_disagg_slice_us(m, s->model_gpu, s->tp, rows), "a slice", &t->slice));
+	CAIRN_TRY(take_ps(cairn_disagg_head_us(m, s->model_gpu, s->tp, rows), "the head", &t->head));
+	CAIRN_TRY(take_ps(cairn_disagg_attn_us(m, s->attn_gpu, share, rows, keys), "attention", &t->attn));
 	if (!s->b)
-		return;
-	t->slice += ps(apart_us(m, s->model_gpu, s->tp, rows));
+		return 0;
+	CAIRN_TRY(take_ps(apart_us(m, s->model_gpu, s->tp, rows), "the merge", &apart));
+	t->slice += apart;
 	/* each GPU has its own link; the one with the most bytes decides, on either side */
 	most = fmax(share, 1.0 / s->tp);
 	byte_us = rows * most / s->link.gbps * 1e-3;
-	t->query = ps(s->link.base_us + (double)m->query * byte_us);
-	t->output = ps(s->link.base_us + (double)m->output * byte_us);
-	t->link_to = ps((double)(m->query + m->kv) * byte_us);
-	t->link_back = ps((double)m->output * byte_us);
+	CAIRN_TRY(take_ps(s->link.base_us + (double)m->query * byte_us, "sending Q", &t->query));
+	CAIRN_TRY(take_ps(s->link.base_us + (double)m->output * byte_us, "the result", &t->output));
+	CAIRN_TRY(take_ps((double)(m->query + m->kv) * byte_us, "sending Q, K and V", &t->link_to));
+	return take_ps((double)m->output * byte_us, "the result", &t->link_back);
 }

@@ -32,6 +32,8 @@ struct cairn_disagg_model {
 	double attn_row, attn_key;		/* bytes that attention moves, for each row and each key */
 };
 
+#define CAIRN_DISAGG_MOST_S	10	/* of one slice, attention of one layer, or one message */
+
 int cairn_disagg_model_open(struct cairn_disagg_model *m, const struct cairn_model_config *config);
 void cairn_disagg_model_close(struct cairn_disagg_model *m);	/* zeroed is legal */
 
@@ -61,8 +63,8 @@ struct cairn_disagg_system {
 	struct cairn_disagg_rate link;
 	int32_t replicas, tp, b;
 };
-/* Sets all times of a lane with this many requests and keys. */
-void cairn_disagg_times(const struct cairn_disagg_system *s, int32_t rows, int64_t keys,
-			struct cairn_lane_times *times);
+/* Sets all times of a lane with this many requests and keys. -ERANGE: one is above CAIRN_DISAGG_MOST_S. */
+int cairn_disagg_times(const struct cairn_disagg_system *s, int32_t rows, int64_t keys,
+		       struct cairn_lane_times *times);
 
 #endif

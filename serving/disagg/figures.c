@@ -60,7 +60,8 @@ double cairn_disagg_pass_us(const struct cairn_disagg_system *s, int32_t lanes, 
 	struct cairn_lanes l;
 	int64_t begin = 0, end = 0;
 
-	cairn_disagg_times(s, rows, (int64_t)rows * keys, &times);
+	if (cairn_disagg_times(s, rows, (int64_t)rows * keys, &times))
+		return NAN;
 	cairn_lanes_init(&l, lanes, 1, s->model->config.num_hidden_layers);
 	for (int32_t i = 0; i < lanes; i++)
 		cairn_lanes_start(&l, i, 0, &times);
@@ -118,10 +119,19 @@ static void begin(FILE *f, const char *figure)
 		figure);
 }
 
+/* JSON has no infinity. */
 static void write_number(FILE *f, const char *key, double value)
 {
 	if (isfinite(value))
 		fprintf(f, ",\"%s\":%.6g", key, value);
+	else
+		fprintf(f, ",\"%s\":null", key);
+}
+
+static void write_ratio(FILE *f, const char *key, double value)
+{
+	if (isfinite(value))
+		fprintf(f, ",\"%s\":%.4f", key, value);
 	else
 		fprintf(f, ",\"%s\":null", key);
 }
@@ -194,16 +204,20 @@ void cairn_disagg_write_figures(FILE *f, const char *trace_name, const char *mod
 	for (int32_t n = 2; n <= CAIRN_MOST_LANES; n++) {
 		cairn_disagg_rotate(n, &r);
 		begin(f, "fig8");
-		fprintf(f, "_lanes%d\",\"waited_ns\":%.6g,\"idle_ns\":%.6g,\"exact\":%s}\n", n,
-			(double)r.waited * 1e-3, (double)r.idle * 1e-3, r.is_exact ? "true" : "false");
+		fprintf(f, "_lanes%d\"", n);
+		write_number(f, "waited_ns", (double)r.waited * 1e-3);
+		write_number(f, "idle_ns", (double)r.idle * 1e-3);
+		fprintf(f, ",\"exact\":%s}\n", r.is_exact ? "true" : "false");
 	}
 	if (trace->num_requests < BALANCE_BATCH)
 		return;
 	cairn_disagg_balance(trace, m, BALANCE_WORKERS, BALANCE_BATCH, &b);
 	begin(f, "fig9");
 	fprintf(f, "_%s_%s_b%d_workers%d\"", trace_name, model_name, BALANCE_BATCH, BALANCE_WORKERS);
-	fprintf(f, ",\"in_turn\":%.4f,\"least_loaded\":%.4f,\"heads\":%.4f}\n", b.in_turn, b.least_loaded,
-		b.heads);
+	write_ratio(f, "in_turn", b.in_turn);
+	write_ratio(f, "least_loaded", b.least_loaded);
+	write_ratio(f, "heads", b.heads);
+	fprintf(f, "}\n");
 }
 
 static void write_way(FILE *f, const char *figure, const char *trace_name, const char *model_name,
@@ -217,10 +231,12 @@ static void write_way(FILE *f, const char *figure, const char *trace_name, const
 	fprintf(f, "\"");
 	write_gpus(f, w->model_gpu, w->attn_gpu);
 	fprintf(f, ",\"a\":%d,\"b\":%d,\"replicas\":%d,\"lanes\":%d", w->a, w->b, w->replicas, w->lanes);
-	fprintf(f, ",\"tokens_per_s\":%.6g,\"tbt_ms\":%.6g,\"p99_tbt_ms\":%.6g,\"batch\":%.6g,"
-		"\"dollars_per_hour\":%.6g,\"tokens_per_dollar\":%.6g", w->result.tokens_per_s,
-		w->result.tbt_ms, w->result.p99_tbt_ms, w->result.batch, w->dollars_per_hour,
-		w->tokens_per_dollar);
+	write_number(f, "tokens_per_s", w->result.tokens_per_s);
+	write_number(f, "tbt_ms", w->result.tbt_ms);
+	write_number(f, "p99_tbt_ms", w->result.p99_tbt_ms);
+	write_number(f, "batch", w->result.batch);
+	write_number(f, "dollars_per_hour", w->dollars_per_hour);
+	write_number(f, "tokens_per_dollar", w->tokens_per_dollar);
 }
 
 /* Whether no better way has the same GPUs. */
@@ -242,6 +258,8 @@ void cairn_disagg_write_advice(FILE *f, const char *trace_name, const char *mode
 			       const struct cairn_disagg_advice *advice, bool all)
 {
 	const struct cairn_disagg_way *apart = advice->apart, *whole = advice->whole;
+	const struct cairn_disagg_way *model = advice->same_model;
+	double same = advice->same_tokens_per_s;
 	double batch = apart && whole ? apart->result.batch / apart->dollars_per_hour : 0;
 	double whole_batch = apart && whole ? whole->result.batch / whole->dollars_per_hour : 0;
 
@@ -253,16 +271,18 @@ void cairn_disagg_write_advice(FILE *f, const char *trace_name, const char *mode
 	if (!apart || !whole)
 		return;
 	write_way(f, "fig10", trace_name, model_name, apart);
-	fprintf(f, ",\"whole_gpu\":\"%s\",\"whole_tp\":%d,\"whole_tokens_per_dollar\":%.6g,"
-		"\"whole_batch_per_dollar\":%.6g,\"gain_per_dollar\":%.4f,\"batch_gain_per_dollar\":%.4f,"
-		"\"same_gpus_gain\":%.4f,\"do\":%s", whole->model_gpu->name, whole->a,
-		whole->tokens_per_dollar, whole_batch,
-		apart->tokens_per_dollar / whole->tokens_per_dollar, batch / whole_batch,
-		advice->same_tokens_per_s > 0 ? apart->result.tokens_per_s / advice->same_tokens_per_s : 0,
-		advice->do_it ? "true" : "false");
-	if (advice->same_model)
-		fprintf(f, ",\"model_gpu_gain_per_dollar\":%.4f,\"model_gpu_batch_gain_per_dollar\":%.4f",
-			apart->tokens_per_dollar / advice->same_model->tokens_per_dollar,
-			batch / (advice->same_model->result.batch / advice->same_model->dollars_per_hour));
+	fprintf(f, ",\"whole_gpu\":\"%s\",\"whole_tp\":%d", whole->model_gpu->name, whole->a);
+	write_number(f, "whole_tokens_per_dollar", whole->tokens_per_dollar);
+	write_number(f, "whole_batch_per_dollar", whole_batch);
+	write_ratio(f, "gain_per_dollar", apart->tokens_per_dollar / whole->tokens_per_dollar);
+	write_ratio(f, "batch_gain_per_dollar", batch / whole_batch);
+	write_ratio(f, "same_gpus_gain", same > 0 ? apart->result.tokens_per_s / same : 0);
+	fprintf(f, ",\"do\":%s", advice->do_it ? "true" : "false");
+	if (model) {
+		write_ratio(f, "model_gpu_gain_per_dollar",
+			    apart->tokens_per_dollar / model->tokens_per_dollar);
+		write_ratio(f, "model_gpu_batch_gain_per_dollar",
+			    batch / (model->result.batch / model->dollars_per_hour));
+	}
 	fprintf(f, "}\n");
 }

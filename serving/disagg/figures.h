@@ -43,6 +43,7 @@ void cairn_disagg_balance(const struct cairn_trace *trace, const struct cairn_di
 /*
  * Returns the microseconds of a pass of each lane if `lanes` lanes of `rows` requests run at once, and each
  * starts its next pass immediately, on one model worker and b attention workers (b 0: on a whole engine).
+ * NAN: an operation is too slow to be simulated.
  */
 double cairn_disagg_pass_us(const struct cairn_disagg_system *s, int32_t lanes, int32_t rows, int32_t keys);
 

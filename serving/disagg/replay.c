@@ -14,6 +14,13 @@
 #include "primitives/base/error.h"
 #include "serving/disagg/disagg_fault.h"
 
+/*
+ * The clock may go this far. What is under way then still fits 64 bits: 8 lanes, each with 4 times of at most
+ * 2 * CAIRN_DISAGG_MOST_S in each of 1024 layers, take less than 8 days together.
+ */
+#define MOST_DAYS	92
+#define MOST_PS		(MOST_DAYS * INT64_C(86400) * 1000000 * CAIRN_PS_PER_US)
+
 struct lane {
 	int32_t rows;			/* requests in the running pass */
 	int64_t keys;			/* that its attention reads */
@@ -58,7 +65,8 @@ static int64_t predicted_ps(const struct replay *r, int32_t rows, int64_t keys)
 	int32_t n = r->opt->lanes, replicas = r->system->replicas;
 	struct cairn_lane_times t;
 
-	cairn_disagg_times(r->system, rows, keys, &t);
+	if (cairn_disagg_times(r->system, rows, keys, &t))
+		return MOST_PS;		/* above any bound */
 	return (int64_t)(cairn_lanes_cycle(n, replicas, &t) * r->lanes.layers +
 			 (double)t.head * fmax(1, (double)n / replicas));
 }
@@ -111,7 +119,7 @@ static void admit(struct replay *r)
 }
 
 /* Takes the joining requests in and starts a pass, if the lane has any request. */
-static void start(struct replay *r, int32_t i)
+static int start(struct replay *r, int32_t i)
 {
 	struct lane *p = &r->lane[i];
 	struct cairn_lane_times t;
@@ -129,10 +137,11 @@ static void start(struct replay *r, int32_t i)
 	p->joining = -1;
 	p->num_joining = 0;
 	if (!p->rows)
-		return;
+		return 0;
 	p->started = r->now;
-	cairn_disagg_times(r->system, p->rows, p->keys, &t);
+	CAIRN_TRY(cairn_disagg_times(r->system, p->rows, p->keys, &t));
 	cairn_lanes_start(&r->lanes, i, r->now, &t);
+	return 0;
 }
 
 /* Ends a pass: a token for each request, and those that have all of them leave. */
@@ -169,17 +178,18 @@ static int end_pass(struct replay *r, int32_t i)
 }
 
 /* Starts all lanes that are stopped. */
-static void start_lanes(struct replay *r)
+static int start_lanes(struct replay *r)
 {
 	for (int32_t i = 0; i < r->opt->lanes; i++)
 		if (r->lanes.lanes[i].stage == CAIRN_LANE_STOPPED)
-			start(r, i);
+			CAIRN_TRY(start(r, i));
+	return 0;
 }
 
 static int run(struct replay *r)
 {
 	admit(r);
-	start_lanes(r);
+	CAIRN_TRY(start_lanes(r));
 	for (;;) {
 		int32_t i = cairn_lanes_run(&r->lanes), rows = 0;
 
@@ -189,11 +199,13 @@ static int run(struct replay *r)
 			rows += r->lane[k].rows;
 		r->area += (double)rows * (double)(r->lanes.lanes[i].arrival - r->now);
 		r->now = r->lanes.lanes[i].arrival;
+		if (r->now > MOST_PS)
+			return cairn_error(ERANGE, "the trace takes more than %d days", MOST_DAYS);
 		CAIRN_TRY(end_pass(r, i));
 		admit(r);
 		if (r->to > r->from && r->next == r->trace->num_requests)
 			break;		/* the window has ended, and nothing behind it counts */
-		start_lanes(r);
+		CAIRN_TRY(start_lanes(r));
 	}
 	if (r->next < r->trace->num_requests)
 		return cairn_error(ERANGE, "request %d of the trace alone exceeds the bound of %g ms",

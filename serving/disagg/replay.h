@@ -31,8 +31,8 @@ struct cairn_replay_result {
 };
 
 /*
- * Errors: -ERANGE: the weights or the longest request do not fit into memory, or a request alone exceeds
- * the bound; the text says which. -ENOMEM.
+ * Errors: -ERANGE: the weights or the longest request do not fit into memory, a request alone exceeds the
+ * bound, or the prices make the system too slow to simulate; the text says which. -ENOMEM.
  */
 int cairn_replay(const struct cairn_trace *trace, const struct cairn_disagg_system *system,
 		 const struct cairn_replay_options *options, struct cairn_replay_result *result);

@@ -2,6 +2,7 @@
 /* replay_test - replays a trace on an engine, against a plain loop, and on lanes; memory limits */
 #include "conformance/harness.h"
 #include "serving/disagg/disagg_test.h"
+#include "serving/disagg/figures.h"
 
 static void expect_right(struct cairn_test *t, const char *why)
 {
@@ -44,8 +45,33 @@ static void memory(struct cairn_test *t)
 	cairn_disagg_model_close(&m);
 }
 
+/* Times that picoseconds in 64 bits cannot hold are errors: of one operation, and of all passes together. */
+static void too_slow(struct cairn_test *t)
+{
+	struct cairn_trace_request request = { 100, 30000 };
+	const struct cairn_trace trace = { .requests = &request, .num_requests = 1, .longest = 30100,
+					   .longest_answer = 30000 };
+	struct cairn_disagg_gpu gpu = plain_gpu;
+	struct cairn_disagg_model m = { .graph = NULL };
+	struct cairn_disagg_system s = { &m, &gpu, &gpu, plain_link, 1, 1, 0 };
+	const struct cairn_replay_options opt = { .lanes = 1, .page_size = 16, .most_rows = 1,
+						  .memory_share = 1 };
+	struct cairn_replay_result r;
+
+	if (!EXPECT(t, !open_8b(&m)))
+		return;
+	gpu.slice = (struct cairn_disagg_points){ { 1, 2 }, { 9e6, 9e6 }, 2 };
+	EXPECT(t, cairn_replay(&trace, &s, &opt, &r) == -ERANGE);
+	EXPECT_CONTAINS(t, cairn_last_error(), "the trace takes more than 92 days");
+	gpu.slice.us[0] = 1e300;
+	EXPECT(t, cairn_replay(&trace, &s, &opt, &r) == -ERANGE);
+	EXPECT_CONTAINS(t, cairn_last_error(), "a slice takes 1e+294 s; more than 10 s are not simulated");
+	EXPECT(t, isnan(cairn_disagg_pass_us(&s, 1, 1, 1024)));
+	cairn_disagg_model_close(&m);
+}
+
 #define UNIT(name)	{ #name, name }
-static const struct cairn_unit units[] = { UNIT(engine), UNIT(lanes), UNIT(memory) };
+static const struct cairn_unit units[] = { UNIT(engine), UNIT(lanes), UNIT(memory), UNIT(too_slow) };
 
 const struct cairn_family cairn_disagg_replay_family = {
 	.stage = "serving",
