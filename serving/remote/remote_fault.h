@@ -87,6 +87,7 @@ enum cairn_remote_fault {
 	FAULT_END_TOO_EARLY,		/* a job may end before all its runs have come */
 	/* prefill workers */
 	FAULT_LEASE_ENDLESS,		/* pages are held after the lease has ended */
+	FAULT_LEASE_REVIVED,		/* a prompt that was given up is sent on when a LEASE comes */
 	FAULT_LAYER_NOT_AWAITED,	/* a layer is sent before it is computed */
 	FAULT_CREDITS_IGNORED,		/* runs are sent without credits */
 	FAULT_LAYERS_SWAPPED,		/* layers are sent in the place of their neighbours */

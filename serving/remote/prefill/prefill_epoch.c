@@ -93,13 +93,17 @@ struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over)
 	return best;
 }
 
-int prefill_given_up(const struct prefill_job *job)
+int prefill_given_up(struct prefill_job *job)
 {
-	if (job->error)
-		return job->error;
-	if (job->is_dropped)
-		return ECANCELED;
-	return cairn_clock_ns() > job->lease_ns && !FAULT(LEASE_ENDLESS) ? ETIMEDOUT : 0;
+	int error = job->error;
+
+	if (!error && job->is_dropped)
+		error = ECANCELED;
+	else if (!error && cairn_clock_ns() > job->lease_ns && !FAULT(LEASE_ENDLESS))
+		error = ETIMEDOUT;
+	if (!FAULT(LEASE_REVIVED))
+		job->error = error;
+	return error;
 }
 
 static void note_layers(struct cairn_prefill_epoch *e, struct prefill_job *job, int64_t layers)

@@ -9,6 +9,7 @@
 #include "serving/remote/control/sodium_test.h"
 #include "serving/remote/member/model_digest.h"
 #include "serving/remote/prefill/prefill_group_test.h"
+#include "serving/remote/prefill/prefill_lease_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 
 static struct pull_rig rig;
@@ -83,6 +84,16 @@ static void leases(struct cairn_test *t)
 		nanosleep(&(struct timespec){ 0, 200000000 }, NULL);
 		EXPECT(t, fake_take_job(&lead, 3) == 0);
 	}
+	end(e);
+}
+
+/* A LEASE that comes when computing has been given up changes nothing: most pages were never computed. */
+static void revived(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = begin(t);
+
+	if (e)
+		EXPECT(t, lease_revive(e, &lead, &rig) == ETIMEDOUT);
 	end(e);
 }
 
@@ -274,7 +285,7 @@ static void stages(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "digests", digests }, { "stages", stages }, { "streams", streams }, { "credits", credits },
-	{ "leases", leases }, { "drops", drops }, { "refused", refused },
+	{ "leases", leases }, { "revived", revived }, { "drops", drops }, { "refused", refused },
 };
 
 const struct cairn_family cairn_prefill_epoch_family = {

@@ -12,7 +12,7 @@ struct prefill_job {
 	int32_t *ids, num_tokens;
 	int32_t first, end;		/* pages of the prompt that are wanted */
 	int64_t lease_ns;		/* when it ends */
-	int is_dropped, error;		/* error: an errno; it could not be computed */
+	int is_dropped, error;		/* error: an errno, once it is given up or could not be computed */
 	/*
 	 * Number of layers that are computed, counted over all chunks: chunk c is complete at (c + 1) *
 	 * num_layers. Not used with a group, which has a count for each layer.
@@ -68,8 +68,11 @@ static inline const struct cairn_pull_blob *prefill_theirs(const struct cairn_pr
  * is set. Call with the lock held.
  */
 struct prefill_job *prefill_oldest(struct cairn_prefill_epoch *e, int over);
-/* Returns an errno if the job is not to go on. With the lock held. */
-int prefill_given_up(const struct prefill_job *job);
+/*
+ * Returns an errno if the job is not to go on. The first errno is final: computing may have stopped because
+ * of a lease that a late LEASE renews. Call with the lock held.
+ */
+int prefill_given_up(struct prefill_job *job);
 /* Where a page of a job is in the cache. */
 static inline int32_t prefill_page(const struct cairn_prefill_epoch *e, const struct prefill_job *job,
 				   int32_t page)

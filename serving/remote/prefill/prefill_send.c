@@ -30,15 +30,14 @@ static int is_computed(const struct cairn_prefill_epoch *e, const struct prefill
 	       (end < job->num_tokens ? end : job->num_tokens);
 }
 
-/* Waits until a run is computed. Returns an errno if the job is given up. */
+/* Waits until a run is computed. Returns an errno if the job is given up; nothing else ends it uncomputed. */
 static int await_layer(struct cairn_prefill_epoch *e, struct prefill_job *job, const struct cairn_run *run)
 {
 	const int look_ms = e->group ? CAIRN_PREFILL_GROUP_MS : CAIRN_PREFILL_LOOK_MS;
 	int ret;
 
 	pthread_mutex_lock(&e->life.lock);
-	while (!(ret = prefill_given_up(job)) && !is_computed(e, job, run) && !job->is_over &&
-	       !atomic_load(&e->life.stop)) {
+	while (!(ret = prefill_given_up(job)) && !is_computed(e, job, run) && !atomic_load(&e->life.stop)) {
 		const int64_t then = cairn_clock_ns() + look_ms * 1000000ll;
 		const struct timespec until = { then / 1000000000, then % 1000000000 };
 
@@ -49,7 +48,7 @@ static int await_layer(struct cairn_prefill_epoch *e, struct prefill_job *job, c
 }
 
 /* Waits until the ring has a free slot. *given_up: set to an errno if the job is, unless `job` is NULL. */
-static int await_credit(struct cairn_prefill_epoch *e, const struct prefill_job *job, int *given_up)
+static int await_credit(struct cairn_prefill_epoch *e, struct prefill_job *job, int *given_up)
 {
 	const uint64_t wanted = e->sent + 1 - CAIRN_RUN_RING;
 	int ret;

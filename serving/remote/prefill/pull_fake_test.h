@@ -23,7 +23,7 @@ struct pull_fake {
 	struct cairn_pull_blob mine, theirs;
 	char *slots;
 	uint64_t runs;			/* sent or taken */
-	uint32_t patience_ms;		/* for a credit */
+	uint32_t patience_ms;		/* for a credit, or for the next run of a job */
 };
 
 static inline int fake_open(struct pull_fake *f, int is_lead)
@@ -297,7 +297,7 @@ static inline int fake_take_job(struct pull_fake *f, uint64_t job)
 	struct cairn_run run;
 
 	do {
-		CAIRN_TRY(fake_take(f, &run, NULL, 10000));
+		CAIRN_TRY(fake_take(f, &run, NULL, (int)f->patience_ms));
 		CAIRN_TRY(fake_credit(f));
 	} while (run.num_pages && run.job == job);
 	return run.job == job ? (int)run.error : -EINVAL;
@@ -324,7 +324,7 @@ static inline int fake_begin(struct pull_fake *f, const struct pull_rig *r, stru
 	};
 	float *scales;
 
-	*f = (struct pull_fake){ 0 };
+	*f = (struct pull_fake){ .patience_ms = 10000 };
 	*e = NULL;
 	CAIRN_TRY(cairn_share_assign(&f->a, &scales, r->m, &limits, 0, 1, 0));
 	f->a.epoch = f->a.rank = 1;

@@ -4,6 +4,7 @@
 #include "serving/remote/prefill/pull_mutants.h"
 
 #include "serving/remote/prefill/prefill_group_test.h"
+#include "serving/remote/prefill/prefill_lease_test.h"
 #include "serving/remote/prefill/pull_fake_test.h"
 #include "serving/remote/remote_noticed_test.h"
 
@@ -91,6 +92,27 @@ static int drop_left(struct cairn_test *t)
 	return ret != 0;
 }
 
+/* Returns whether a worker goes on with a prompt that it has given up. */
+static int revives(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e;
+	int ret = ETIMEDOUT;
+
+	memset(&rig, 0, sizeof(rig));
+	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
+		return 0;
+	if (EXPECT(t, fake_begin(&fake, &rig, &e) == 0)) {
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		rig.first = 0;
+		fake.patience_ms = cairn_remote_fault ? 300 : 10000;
+		ret = lease_revive(e, &fake, &rig);
+	}
+	cairn_prefill_epoch_destroy(e);
+	fake_close(&fake);
+	close_model(rig.m, &rig.g);
+	return ret != ETIMEDOUT;
+}
+
 /* Returns whether a worker sends more runs than it has credits, or holds a job whose lease has ended. */
 static int overdoes(struct cairn_test *t, uint32_t lease_ms)
 {
@@ -157,7 +179,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
 	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
 	MUTANT(PLACE_FREED_EARLY, drop_left), MUTANT(WRITES_UNASKED, unasked),
-	MUTANT(LEASE_ENDLESS, holds),
+	MUTANT(LEASE_ENDLESS, holds), MUTANT(LEASE_REVIVED, revives),
 	MUTANT(CREDITS_IGNORED, overruns), MUTANT(LAYER_NOT_AWAITED, differs),
 	MUTANT(LAYERS_SWAPPED, differs), MUTANT(SIDES_SWAPPED, differs), MUTANT(PAYLOAD_DAMAGED, differs),
 	MUTANT(RUNS_LOST, differs), MUTANT(PAGE_NOT_MIRRORED, device_differs),
