@@ -85,6 +85,7 @@ enum cairn_remote_fault {
 	FAULT_PLACE_FREED_EARLY,	/* a dropped job's place is free before its worker has ended it */
 	FAULT_WRITES_UNASKED,		/* pages are written before they may be */
 	FAULT_END_TOO_EARLY,		/* a job may end before all its runs have come */
+	FAULT_QUIET_SINCE_PROMPT,	/* a worker counts as quiet while it sends the job before */
 	/* prefill workers */
 	FAULT_LEASE_ENDLESS,		/* pages are held after the lease has ended */
 	FAULT_LEASE_REVIVED,		/* a prompt that was given up is sent on when a LEASE comes */

@@ -86,8 +86,22 @@ static void dropped(struct cairn_test *t)
 	fake_close(&fake);
 }
 
+/* A worker sends one job after the other: the second may wait as long as the first takes. */
+static void waits(struct cairn_test *t)
+{
+	if (!pull_open(t, &rig, "llama3_tiny", 1, 0, 60000) && EXPECT(t, fake_join(&fake, &rig) == 0) &&
+	    !EXPECT(t, fake_send_two(&fake, &rig) == 0)) {
+		struct cairn_pull_stats stats;
+
+		cairn_pull_stats(rig.pull, &stats);
+		cairn_note(t, "%s", stats.last_failure);
+	}
+	pull_close(&rig);
+	fake_close(&fake);
+}
+
 static const struct cairn_unit units[] = {
-	{ "damaged", damaged }, { "dropped", dropped },
+	{ "damaged", damaged }, { "dropped", dropped }, { "waits", waits },
 };
 
 const struct cairn_family cairn_pull_bad_family = {

@@ -9,6 +9,7 @@
 #include "rdma/transport/transport.h"
 #include "serving/remote/prefill/prefill_epoch.h"
 #include "serving/remote/prefill/pull_rig_test.h"
+#include "serving/remote/pull/pull_impl.h"
 
 struct pull_fake {
 	struct cairn_control_channel *channel;	/* of a worker */
@@ -267,6 +268,46 @@ static inline int fake_drop_job(struct pull_fake *f, struct pull_rig *r)
 				return -EINVAL;
 	}
 	return fake_wrong_pages(f, r, &d);
+}
+
+/* Returns whether the lead keeps the worker for 200 ms, in which its thread looks many times. */
+static inline int fake_is_kept(struct pull_rig *r)
+{
+	struct cairn_pull_stats stats = { .workers = 1 };
+
+	for (int i = 0; i < 100 && stats.workers; i++) {
+		nanosleep(&(struct timespec){ 0, 2000000 }, NULL);
+		cairn_pull_stats(r->pull, &stats);
+	}
+	return stats.workers;
+}
+
+/*
+ * Two jobs, the second of which waits for longer than QUIET_MS while the first is sent. Returns 0 if both are
+ * completed, although the worker computes for a while between them.
+ */
+static inline int fake_send_two(struct pull_fake *f, struct pull_rig *r)
+{
+	struct cairn_channel_message m;
+	struct cairn_pulled d[2];
+
+	r->first = 0;
+	r->num_tokens = PULL_CONTEXT;
+	for (int i = 0; i < 2; i++) {
+		if (pull_begin(r) != 1)
+			return -EINVAL;
+		CAIRN_TRY(fake_receive(f, CAIRN_CONTROL_PROMPT, &m));
+	}
+	pthread_mutex_lock(&r->pull->lock);
+	for (int j = 0; j < CAIRN_PULL_JOBS; j++)
+		if (r->pull->links[0].jobs[j].number == 2)
+			r->pull->links[0].jobs[j].heard_ns -= 2 * CAIRN_PULL_QUIET_MS * 1000000ll;
+	pthread_mutex_unlock(&r->pull->lock);
+	CAIRN_TRY(fake_send_rest(f, (struct cairn_run){ .job = 1 }, 0));
+	if (!pull_end_of(r, &d[0]) || !fake_is_kept(r))
+		return -ECONNRESET;
+	CAIRN_TRY(fake_send_rest(f, (struct cairn_run){ .job = 2 }, 0));
+	return pull_end_of(r, &d[1]) && !d[0].failed && !d[1].failed ? 0 : -EIO;
 }
 
 /* ---- the lead's end ---- */

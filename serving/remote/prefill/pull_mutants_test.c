@@ -77,6 +77,20 @@ static int early(struct cairn_test *t)
 	return completes(t, EARLY);
 }
 
+/* Returns whether a worker is lost because its second job has to wait for the first. */
+static int impatient(struct cairn_test *t)
+{
+	int ret = pull_open(t, &rig, "llama3_tiny", 1, 0, 60000);
+
+	if (!ret)
+		ret = fake_join(&fake, &rig);
+	if (!ret)
+		ret = fake_send_two(&fake, &rig);
+	pull_close(&rig);
+	fake_close(&fake);
+	return ret != 0;
+}
+
 /* Returns whether a dropped job does harm: pages that are written, credits that are missing. */
 static int drop_left(struct cairn_test *t)
 {
@@ -177,6 +191,7 @@ static int stages_differ(struct cairn_test *t)
 
 static const struct remote_mutant mutants[] = {
 	MUTANT(CHECKSUM_IGNORED, damaged), MUTANT(LEASE_IGNORED, late), MUTANT(END_TOO_EARLY, early),
+	MUTANT(QUIET_SINCE_PROMPT, impatient),
 	MUTANT(CREDIT_LEAK, drop_left), MUTANT(DROPPED_KEPT, drop_left),
 	MUTANT(PLACE_FREED_EARLY, drop_left), MUTANT(WRITES_UNASKED, unasked),
 	MUTANT(LEASE_ENDLESS, holds), MUTANT(LEASE_REVIVED, revives),

@@ -14,7 +14,8 @@
  * pages.
  *
  * A job ends without its pages if its worker is lost, gives it up, or sends a run with a wrong checksum; if
- * its lease has ended; and if nothing has come for QUIET_MS. The caller then computes the prompt itself.
+ * its lease has ended; and if nothing has come for QUIET_MS although it is its worker's oldest. The caller
+ * then computes the prompt itself.
  *
  * Lease: a worker holds the pages of a job until it has sent them, but not longer than lease_ms after the
  * lead's last LEASE, which is sent when a third of the time has passed. When the time is over, both ends give

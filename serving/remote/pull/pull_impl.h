@@ -24,7 +24,8 @@ struct pull_job {
 	int32_t *pages;			/* [end - first]: where they go */
 	int may_write;			/* pages may be written */
 	int is_dropped, drop_is_told, failed;
-	int64_t lease_ns, heard_ns;	/* when the lease ends; when its last run came */
+	int64_t lease_ns;		/* when the lease ends */
+	int64_t heard_ns;		/* when its last run came, or when the worker could begin to send */
 	struct cairn_run at;		/* the last run taken */
 };
 

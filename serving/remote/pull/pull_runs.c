@@ -122,11 +122,15 @@ static int check_head(struct pull_link *k, const struct cairn_run *run, struct p
 			   (unsigned long long)run->job);
 }
 
-/* Ends a job because of its last run, or because it cannot be completed any more. */
+/*
+ * Ends a job because of its last run, or because it cannot be completed any more. The worker could not send
+ * runs of the next one before.
+ */
 static void end_job(struct pull_link *k, struct pull_job *job, const struct cairn_run *run)
 {
 	struct cairn_pull *p = k->p;
 	char why[sizeof(p->stats.last_failure)] = "";
+	struct pull_job *next;
 
 	pthread_mutex_lock(&p->lock);
 	if (job->failed)
@@ -134,6 +138,9 @@ static void end_job(struct pull_link *k, struct pull_job *job, const struct cair
 	else if (run->error)
 		snprintf(why, sizeof(why), "the worker has given it up: %s", strerror((int)run->error));
 	pull_end(p, job, *why ? why : NULL);
+	next = pull_oldest(k, PULL_SENT);
+	if (next && !FAULT(QUIET_SINCE_PROMPT))
+		next->heard_ns = cairn_clock_ns();
 	pthread_mutex_unlock(&p->lock);
 }
 
