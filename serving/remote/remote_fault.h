@@ -76,6 +76,7 @@ enum cairn_remote_fault {
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
 	FAULT_MODEL_LOSS_FORGOTTEN,	/* nor is that of a model worker */
 	FAULT_BLOB_OF_ANY_SIZE,
+	FAULT_FLOOD_READ,		/* the lead reads a member's messages until there are no more */
 	FIRST_PULL_FAULT,
 	/* pulls */
 	FAULT_CHECKSUM_IGNORED = FIRST_PULL_FAULT,	/* a run with a wrong checksum is taken */

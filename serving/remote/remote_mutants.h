@@ -38,6 +38,7 @@
 #define cairn_attn_remote_replayed		mutant_attn_remote_replayed
 #define cairn_share_results			mutant_share_results
 #define cairn_transport_get			mutant_transport_get	/* remote_mutants_test.c */
+#define cairn_channel_receive			mutant_channel_receive	/* remote_mutants_test.c */
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy

@@ -14,6 +14,7 @@
 #include "serving/remote/remote_graphs_test.h"
 #include "serving/remote/remote_async_test.h"
 #include "serving/remote/attention/attn_remote_impl.h"
+#include "serving/remote/remote_watch_test.h"
 #include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
 
@@ -335,6 +336,11 @@ static int blob(struct cairn_test *t)
 	return trusts(t, 2);
 }
 
+static int flooded(struct cairn_test *t)
+{
+	return watch_flooded(t, &rig);
+}
+
 static int bad_plan(struct cairn_test *t)
 {
 	const int32_t plan[] = { 1, 1, 1, 0, 0, 1, 0, 1, 1, RIG_PAGES };
@@ -470,6 +476,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
+	MUTANT(FLOOD_READ, flooded),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");

@@ -61,7 +61,7 @@ int cairn_channel_open(struct cairn_control_channel **out, int fd, enum cairn_ch
 void cairn_channel_close(struct cairn_control_channel *c);
 /* Returns whether the peer has said that no more follows. */
 int cairn_channel_was_closed(const struct cairn_control_channel *c);
-/* For poll(): a message may also be there without the socket being readable, so receive until -ETIMEDOUT. */
+/* For poll(): the socket is readable as long as a message is there. */
 int cairn_channel_fd(const struct cairn_control_channel *c);
 /* kind: 1 or larger. A message that could not be sent in time ends the channel. */
 int cairn_channel_send(struct cairn_control_channel *c, uint32_t kind, const void *data, size_t num_bytes,

@@ -3,10 +3,11 @@
  * lead_watch - the lead's thread: reads members' messages, notices members that are lost, starts processes
  *
  * A channel is used by one thread at a time (lead_member.busy); the watching thread does not wait for it, but
- * looks again in the next round.
+ * looks again in the next round. It reads at most MAX_MESSAGES of a member in a row, so that a member that
+ * sends without end keeps neither this thread from the other members, nor other threads from its channel.
  *
  * A member that has been silent for beat_ms is lost. The thread wakes when the first member reaches this, and
- * decides only after it has read everything that has arrived. If a round takes longer than two should, the
+ * decides only after it has read what has arrived of each. If a round takes longer than two should, the
  * thread itself did not run, as when the whole machine was suspended; the excess does not count as silence.
  */
 #include <errno.h>
@@ -24,6 +25,7 @@
 #include "serving/remote/remote_fault.h"
 
 #define ROUND_MS	50
+#define MAX_MESSAGES	64
 
 /* ---- members ---- */
 
@@ -72,7 +74,7 @@ static int take_message(struct cairn_lead *l, struct lead_member *m,
 	return 0;
 }
 
-/* Reads what a member has sent; returns with it lost if it breaks the protocol, or is gone. */
+/* Reads what a member has sent, a part of it if it is much; the member is lost if it breaks the protocol. */
 static void read_member(struct cairn_lead *l, struct lead_member *m)
 {
 	struct cairn_channel_message message;
@@ -80,7 +82,7 @@ static void read_member(struct cairn_lead *l, struct lead_member *m)
 
 	if (pthread_mutex_trylock(&m->busy))
 		return;
-	while (!ret) {
+	for (int i = 0; !ret && (i < MAX_MESSAGES || FAULT(FLOOD_READ)); i++) {
 		ret = cairn_channel_receive(m->c, &message, 0);
 		pthread_mutex_lock(&l->lock);
 		if (!ret)
