@@ -68,6 +68,8 @@ enum cairn_remote_fault {
 	FAULT_PLAN_REPEATED,		/* a plan is accepted twice */
 	FAULT_TOKENS_UNCHECKED,		/* draws beyond the vocabulary are accepted */
 	FAULT_RESULT_IN_PLACE,		/* draws are read where their model worker can still change them */
+	/* a member of any role */
+	FAULT_FREED_WITHOUT_BEATS,	/* no beats are sent while the memory of an epoch is freed */
 	/* the lead */
 	FAULT_ANY_BUILD,		/* members of another build are accepted */
 	FAULT_ANY_TABLE,

@@ -110,6 +110,7 @@
 #define cairn_remote_pass_most			mutant_remote_pass_most
 #define cairn_remote_pass_read			mutant_remote_pass_read
 #define cairn_remote_pass_write			mutant_remote_pass_write
+#define cairn_member_run			mutant_member_run
 #define cairn_share_assign			mutant_share_assign
 #define cairn_share_digest			mutant_share_digest
 #define cairn_share_model			mutant_share_model

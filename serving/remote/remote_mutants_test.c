@@ -17,6 +17,7 @@
 #include "serving/remote/remote_watch_test.h"
 #include "serving/remote/attention/journal_rig_test.h"
 #include "serving/remote/control/sodium.h"
+#include "serving/remote/member/member_end_test.h"
 
 int cairn_remote_fault;
 
@@ -341,6 +342,13 @@ static int flooded(struct cairn_test *t)
 	return watch_flooded(t, &rig);
 }
 
+/* Returns whether a member does not beat while it frees an epoch. */
+static int silent(struct cairn_test *t)
+{
+	(void)t;
+	return end_next(cairn_remote_fault ? 400 : 10000) != 0;
+}
+
 static int bad_plan(struct cairn_test *t)
 {
 	const int32_t plan[] = { 1, 1, 1, 0, 0, 1, 0, 1, 1, RIG_PAGES };
@@ -476,7 +484,7 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
-	MUTANT(FLOOD_READ, flooded),
+	MUTANT(FLOOD_READ, flooded), MUTANT(FREED_WITHOUT_BEATS, silent),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");

@@ -3,6 +3,8 @@
 #include "serving/remote/member/member.h"
 
 #include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 #include "serving/base/clock.h"
 #include "serving/remote/control/address.h"
 #include "serving/remote/lead/lead.h"
+#include "serving/remote/remote_fault.h"
 
 #define SEND_MS		1000
 #define LOOK_MS		(CAIRN_LEAD_BEAT_MS / 2)
@@ -32,6 +35,9 @@ struct member {
 	uint32_t number;		/* of the epoch */
 	int32_t rank;
 	enum cairn_epoch_state said;	/* how far the lead knows the epoch to be */
+	void *old;			/* an epoch that the reaper destroys; NULL: none, and no reaper */
+	pthread_t reaper;
+	atomic_int is_reaped;		/* set by the reaper, which ends then */
 };
 
 /* ---- joining ---- */
@@ -97,13 +103,42 @@ static int keep_assignment(struct member *m, const struct cairn_channel_message 
 	return 0;
 }
 
+static void *reap(void *arg)
+{
+	struct member *m = arg;
+
+	m->ops->destroy(m->old);
+	atomic_store(&m->is_reaped, 1);
+	return NULL;
+}
+
+/*
+ * Destroys the epoch, and returns whether it is gone; if not, call again later. A thread of its own destroys
+ * it, because a cache takes 0.15 s for each GiB to free, and the member must beat meanwhile.
+ */
+static int end_epoch(struct member *m)
+{
+	if (m->epoch) {
+		m->old = m->epoch;
+		m->epoch = NULL;
+		atomic_store(&m->is_reaped, 0);
+		if (FAULT(FREED_WITHOUT_BEATS) || pthread_create(&m->reaper, NULL, reap, m)) {
+			m->ops->destroy(m->old);
+			m->old = NULL;
+		}
+	}
+	if (m->old && atomic_load(&m->is_reaped)) {
+		pthread_join(m->reaper, NULL);
+		m->old = NULL;
+	}
+	return !m->old;
+}
+
 static int begin_epoch(struct member *m)
 {
 	const struct cairn_control_assign *a = m->next;
 	int ret;
 
-	m->ops->destroy(m->epoch);
-	m->epoch = NULL;
 	m->said = CAIRN_EPOCH_PREPARING;
 	m->number = a->epoch;
 	m->rank = (int32_t)a->rank;
@@ -154,15 +189,16 @@ static int say_state(struct member *m, const void *blob)
 	       cairn_control_send(m->c, CAIRN_CONTROL_READY, &ready, sizeof(ready), NULL, 0, SEND_MS);
 }
 
-/* Says how far the epoch is, and begins the next one when it is over. blob: room for one */
+/* Says how far the epoch is, and begins the next one when it is over and gone. blob: room for one */
 static int look_at_epoch(struct member *m, void *blob)
 {
 	char why[CAIRN_CONTROL_TEXT];
 	enum cairn_epoch_state state = m->epoch ? cairn_epoch_state(m->ops->life(m->epoch), blob, why,
 								    sizeof(why)) : CAIRN_EPOCH_OVER;
 
-	if (m->next)
-		return state == CAIRN_EPOCH_OVER || state == CAIRN_EPOCH_FAILED ? begin_epoch(m) : 0;
+	if (m->next)	/* which may need the memory of this one */
+		return (state == CAIRN_EPOCH_OVER || state == CAIRN_EPOCH_FAILED) && end_epoch(m) ?
+		       begin_epoch(m) : 0;
 	if (state == CAIRN_EPOCH_FAILED)
 		return cairn_error(EIO, "%s", why);
 	if (state == m->said || state == CAIRN_EPOCH_OVER)
@@ -231,6 +267,8 @@ static int serve_one(const struct cairn_member_options *o, const struct cairn_co
 	else if (!*gone && ret != -EPERM)
 		say_failed(&m);
 	ops->destroy(m.epoch);
+	if (m.old)
+		pthread_join(m.reaper, NULL);
 	cairn_channel_close(m.c);
 	free(m.next);
 	free(blob);

@@ -6,7 +6,8 @@
  *   ASSIGN --> the epoch prepares --> BLOB to the lead, BLOB of the lead --> it connects --> READY
  *          --> other messages go to the epoch, until the next ASSIGN
  *
- * This thread beats every 100 ms and never waits for an epoch, whose work has threads of its own.
+ * This thread beats every 100 ms and never waits for an epoch, whose work has threads of its own, nor for the
+ * end of one: it is destroyed in a thread of its own, too, and the next one is created when it is gone.
  *
  * Errors: -EPERM (the lead has refused this worker; the text says why), -EACCES (the lead has another secret,
  * or requires one), -ETIMEDOUT and -ECONNREFUSED (the lead cannot be reached), -ECONNRESET (it has ended
@@ -37,7 +38,8 @@ struct cairn_epoch_ops {
 		      const char *address);
 	struct cairn_epoch_life *(*life)(void *epoch);
 	int (*message)(void *epoch, const struct cairn_channel_message *m);	/* checked by control.h */
-	void (*destroy)(void *epoch);	/* waits for its threads; NULL is legal */
+	/* Waits for its threads, and may be slow. Any thread may call it; NULL is legal. */
+	void (*destroy)(void *epoch);
 };
 
 /*
