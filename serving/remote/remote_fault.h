@@ -78,6 +78,7 @@ enum cairn_remote_fault {
 	FAULT_LOSS_FORGOTTEN,		/* the loss of a member is not reported */
 	FAULT_MODEL_LOSS_FORGOTTEN,	/* nor is that of a model worker */
 	FAULT_BLOB_OF_ANY_SIZE,
+	FAULT_BURIAL_AWAITED,		/* the lead waits for the end of a process that it has killed */
 	FAULT_FLOOD_READ,		/* the lead reads a member's messages until there are no more */
 	FIRST_PULL_FAULT,
 	/* pulls */

@@ -38,7 +38,8 @@
 #define cairn_attn_remote_replayed		mutant_attn_remote_replayed
 #define cairn_share_results			mutant_share_results
 #define cairn_transport_get			mutant_transport_get	/* remote_mutants_test.c */
-#define cairn_channel_receive			mutant_channel_receive	/* remote_mutants_test.c */
+#define cairn_channel_receive			mutant_channel_receive	/* remote_watch_test.h */
+#define waitpid					mutant_waitpid		/* remote_watch_test.h */
 #define cairn_attn_remote_begin			mutant_attn_remote_begin
 #define cairn_attn_remote_create		mutant_attn_remote_create
 #define cairn_attn_remote_destroy		mutant_attn_remote_destroy

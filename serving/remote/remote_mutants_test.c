@@ -342,6 +342,11 @@ static int flooded(struct cairn_test *t)
 	return watch_flooded(t, &rig);
 }
 
+static int dies(struct cairn_test *t)
+{
+	return watch_dies(t, &rig);
+}
+
 /* Returns whether a member does not beat while it frees an epoch. */
 static int silent(struct cairn_test *t)
 {
@@ -484,7 +489,8 @@ static const struct remote_mutant mutants[] = {
 	MUTANT(ANY_BUILD, other_build), MUTANT(ANY_TABLE, other_table),
 	MUTANT(ANY_WEIGHTS, other_weights), MUTANT(SILENCE, silence),
 	MUTANT(LOSS_FORGOTTEN, cut), MUTANT(BLOB_OF_ANY_SIZE, blob),
-	MUTANT(FLOOD_READ, flooded), MUTANT(FREED_WITHOUT_BEATS, silent),
+	MUTANT(FLOOD_READ, flooded), MUTANT(BURIAL_AWAITED, dies),
+	MUTANT(FREED_WITHOUT_BEATS, silent),
 };
 
 _Static_assert(ARRAY_SIZE(mutants) == FIRST_PULL_FAULT - 1, "every fault has a test");

@@ -35,6 +35,7 @@ struct lead_member {
 struct lead_child {
 	pid_t pid;			/* 0: none */
 	int has_joined;
+	int is_killed;			/* but has not ended yet */
 };
 
 /* What the lead does to have enough workers of a role, if it starts them itself. */

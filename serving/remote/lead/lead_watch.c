@@ -9,9 +9,13 @@
  * A member that has been silent for beat_ms is lost. The thread wakes when the first member reaches this, and
  * decides only after it has read what has arrived of each. If a round takes longer than two should, the
  * thread itself did not run, as when the whole machine was suspended; the excess does not count as silence.
+ *
+ * The thread waits for nothing but poll(): it looks again whether a process that it has killed has ended. The
+ * process keeps its place until then, so that the next one finds its memory free.
  */
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,6 +29,7 @@
 #include "serving/remote/remote_fault.h"
 
 #define ROUND_MS	50
+#define REAP_MS		5		/* while the end of a killed process is awaited */
 #define MAX_MESSAGES	64
 
 /* ---- members ---- */
@@ -165,45 +170,60 @@ static struct lead_member *take_lost(struct cairn_lead *l)
 	return NULL;
 }
 
-/* Frees lost members, and kills their processes: one that was stopped would otherwise stay for ever. */
+/*
+ * Kills the process of a lost member, which would otherwise stay for ever if it was stopped. Its end may take
+ * seconds, because its memory is freed; reap() notices it. Call with the lock held.
+ */
+static void kill_process(struct cairn_lead *l, pid_t pid)
+{
+	for (int i = 0; i < lead_num_children(l); i++) {
+		struct lead_child *child = &l->children[i];
+
+		if (!child->pid || child->pid != pid)
+			continue;
+		kill(pid, SIGKILL);
+		child->is_killed = 1;
+		if (FAULT(BURIAL_AWAITED))
+			waitpid(pid, NULL, 0);
+	}
+}
+
+/* Frees lost members, and kills their processes. */
 static void bury(struct cairn_lead *l)
 {
-	for (;;) {
-		struct lead_member *m;
-		pid_t pid = 0;
+	struct lead_member *m;
 
+	do {
 		pthread_mutex_lock(&l->lock);
 		m = take_lost(l);
-		for (int i = 0; m && i < lead_num_children(l); i++) {
-			if (l->children[i].pid && l->children[i].pid == m->pid) {
-				pid = l->children[i].pid;
-				l->children[i] = (struct lead_child){ 0 };
-			}
-		}
+		if (m)
+			kill_process(l, m->pid);
 		pthread_mutex_unlock(&l->lock);
-		if (!m)
-			return;
-		if (pid)
-			lead_end_process(pid);
-		free_member(m);
-	}
+		if (m)
+			free_member(m);
+	} while (m);
 }
 
 /* ---- processes ---- */
 
-/* Notes the processes of a role that have ended before they joined. Call with the lock held. */
+/* Notes which processes of a role have ended: killed, or before they joined. Call with the lock held. */
 static void reap(struct cairn_lead *l, enum cairn_member_role role)
 {
 	int32_t num, first = lead_children(l, role, &num);
 
 	for (int32_t i = first; i < first + num; i++) {
 		struct lead_child *child = &l->children[i];
+		const int was_killed = child->is_killed;
 
 		/* a member's loss is noticed by the end of its channel */
-		if (!child->pid || child->has_joined || waitpid(child->pid, NULL, WNOHANG) != child->pid)
+		if (!child->pid || (child->has_joined && !was_killed) ||
+		    !waitpid(child->pid, NULL, WNOHANG))
 			continue;
 		*child = (struct lead_child){ 0 };
-		lead_start_failed(l, role);
+		if (was_killed)
+			pthread_cond_broadcast(&l->changed);	/* another one may take its place */
+		else
+			lead_start_failed(l, role);
 	}
 }
 
@@ -252,12 +272,15 @@ static int list(struct cairn_lead *l, struct pollfd *fds, struct lead_member **m
 /* Returns for how many ms to sleep. */
 static int round_ms(struct cairn_lead *l)
 {
-	int64_t ms;
+	int64_t ms, most = ROUND_MS;
 
 	pthread_mutex_lock(&l->lock);
 	ms = (first_silent_ns(l) - cairn_clock_ns()) / 1000000 + 1;
+	for (int i = 0; i < lead_num_children(l); i++)
+		if (l->children[i].is_killed)
+			most = REAP_MS;
 	pthread_mutex_unlock(&l->lock);
-	return ms < 0 ? 0 : ms < ROUND_MS ? (int)ms : ROUND_MS;
+	return (int)(ms < 0 ? 0 : ms < most ? ms : most);
 }
 
 static void *watch(void *arg)
