@@ -247,10 +247,11 @@ static void *loop(void *arg)
 				http_conn_event(events[i].data.ptr, events[i].events);
 			(void)got;	/* the count is irrelevant: ready list and drain_calls are checked */
 		}
-		more = serve_ready(http);
 		now = http_now_ms();
 		if (now >= http->next_sweep_ms)
 			sweep(http, now);
+		/* after the sweep, whose refusals are on the ready list and wake nobody */
+		more = serve_ready(http);
 		free_dead(http);
 	} while (!drain(http, now));
 	finish(http);

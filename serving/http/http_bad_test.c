@@ -223,6 +223,33 @@ static void slow(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
+/*
+ * The refusal of a late request is sent when its time is over, not after the loop's next sleep of 100 ms. The
+ * loop looks every 100 ms, that is 50 ms after the deadline. Only the fastest of some tries is judged, since
+ * the machine may be busy.
+ */
+static void late_at_once(struct cairn_test *t)
+{
+	struct cairn_http *http = serve(t, &(struct cairn_http_options){ .request_timeout_ms = 150 },
+					routes, ARRAY_SIZE(routes));
+	static struct reply r;
+	double fastest = 1e9;
+
+	for (int i = 0; i < 20 && fastest > 0.245; i++) {
+		double start_s = now_s();
+		int fd = dial(http);
+
+		say(fd, "GET /");
+		EXPECT(t, read_reply_of(fd, &r, 60000, true) == 408);
+		fastest = now_s() - start_s < fastest ? now_s() - start_s : fastest;
+		close(fd);
+		nap_ms(150);	/* without a connection the loop sleeps, and looks when the next one comes */
+	}
+	if (!EXPECT(t, fastest <= 0.245))
+		cairn_note(t, "the fastest refusal came after %.0f ms", fastest * 1e3);
+	cairn_http_destroy(http);
+}
+
 /* Clients disconnect after each byte of a request, with each kind of close. */
 static void cut_short(struct cairn_test *t)
 {
@@ -300,6 +327,7 @@ static void fuzz(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "rows", bad_rows }, { "too_long", too_long }, { "slow", slow },
+	{ "late_at_once", late_at_once },
 	{ "cut_short", cut_short }, { "fuzz", fuzz },
 };
 
