@@ -28,23 +28,6 @@ static void add_text(struct serve_choice *c, const struct cairn_stop_text *t, co
 	}
 }
 
-/* Appends a token's log-probabilities to those that are not sent yet. Returns 0 or -ENOMEM. */
-static int keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
-{
-	if (c->num_logprobs == c->room_logprobs) {
-		size_t room = c->room_logprobs ? 2 * c->room_logprobs : 8;
-		struct serve_logprob *grown = realloc(c->logprobs, room * sizeof(*grown));
-
-		if (!grown)
-			return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
-		c->logprobs = grown;
-		c->room_logprobs = room;
-	}
-	c->logprobs[c->num_logprobs] = *token;
-	c->logprobs[c->num_logprobs++].text_offset = c->num_chars;
-	return 0;
-}
-
 void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 {
 	*u = (struct cairn_api_usage){ .prompt_tokens = job->num_prompt_tokens };
@@ -56,77 +39,20 @@ void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 		u->cached_tokens += job->parts[i].cached;
 }
 
-/* Log-probabilities in the API's form; the bytes of all tokens are concatenated in arena. */
-struct spelled {
-	struct cairn_api_logprob *v;
-	struct cairn_api_token *top;
-	struct cairn_api_out arena;
-};
-
-static void free_spelled(struct spelled *sp)
-{
-	free(sp->v);
-	free(sp->top);
-	cairn_api_out_free(&sp->arena);
-}
-
-static int spell_token(struct serve *s, struct spelled *sp, int32_t id, float logprob,
-		       struct cairn_api_token *to)
-{
-	const char *bytes;
-
-	CAIRN_TRY(cairn_token_stream_bytes(s->speller, id, &bytes, &to->num_bytes));
-	cairn_api_put(&sp->arena, bytes, to->num_bytes);
-	to->logprob = logprob;
-	return 0;
-}
-
-/* Converts the first num log-probabilities of c. Returns 0 or -ENOMEM. */
-static int spell(struct serve *s, const struct serve_choice *c, size_t num, struct spelled *sp)
-{
-	size_t at = 0;
-
-	*sp = (struct spelled){ .v = calloc(num + 1, sizeof(*sp->v)),
-				.top = calloc(num * CAIRN_API_MAX_LOGPROBS + 1, sizeof(*sp->top)) };
-	for (size_t i = 0; sp->v && sp->top && i < num; i++) {
-		const struct serve_logprob *l = &c->logprobs[i];
-		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
-
-		sp->v[i] = (struct cairn_api_logprob){ .top = top, .num_top = l->num_top,
-						       .text_offset = l->text_offset };
-		CAIRN_TRY(spell_token(s, sp, l->id, l->logprob, &sp->v[i].token));
-		for (int32_t k = 0; k < l->num_top; k++)
-			CAIRN_TRY(spell_token(s, sp, l->top[k].id, l->top[k].value, &top[k]));
-	}
-	if (!sp->v || !sp->top || sp->arena.failed)
-		return cairn_error(ENOMEM, "serve: no memory for log-probabilities");
-	for (size_t i = 0; i < num; i++) {
-		struct cairn_api_token *top = sp->top + i * CAIRN_API_MAX_LOGPROBS;
-
-		sp->v[i].token.bytes = sp->arena.s ? sp->arena.s + at : "";
-		at += sp->v[i].token.num_bytes;
-		for (int32_t k = 0; k < sp->v[i].num_top; k++) {
-			top[k].bytes = sp->arena.s ? sp->arena.s + at : "";
-			at += top[k].num_bytes;
-		}
-	}
-	return 0;
-}
-
 /* Fills *out, but for its message, with the first num_logprobs log-probabilities not yet sent. */
-static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_logprobs, struct spelled *sp,
-		       struct cairn_api_choice *out)
+static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_logprobs,
+		       struct serve_spelled *sp, struct cairn_api_choice *out)
 {
 	bool wanted = job->req.logprobs >= 0;
 
-	*sp = (struct spelled){ 0 };
+	*sp = (struct serve_spelled){ 0 };
 	*out = (struct cairn_api_choice){
 		.index = (int32_t)(c - job->choices), .stop_id = c->stop_id,
 		.stop = c->stop >= 0 ? &job->req.stop[c->stop] : NULL,
 	};
 	if (!wanted)
 		return 0;
-	CAIRN_TRY(spell(job->s, c, num_logprobs, sp));
+	CAIRN_TRY(serve_spell(job, c, num_logprobs, sp));
 	out->logprobs = sp->v;
 	out->num_logprobs = num_logprobs;
 	return 0;
@@ -144,7 +70,7 @@ static bool send_body(struct serve_job *job)
 {
 	size_t num = (size_t)job->num_choices;
 	struct cairn_api_choice *choices = calloc(num, sizeof(*choices));
-	struct spelled *spelled = calloc(num, sizeof(*spelled));
+	struct serve_spelled *spelled = calloc(num, sizeof(*spelled));
 	struct serve_message *messages = calloc(num, sizeof(*messages));
 	struct cairn_api_out out = { 0 };
 	struct cairn_api_usage usage;
@@ -159,7 +85,7 @@ static bool send_body(struct serve_job *job)
 	for (size_t i = 0; i < num && !ret; i++) {
 		struct serve_choice *c = &job->choices[i];
 
-		ret = fill_choice(job, c, c->num_logprobs, &spelled[i], &choices[i]);
+		ret = fill_choice(job, c, serve_unsent_logprobs(c), &spelled[i], &choices[i]);
 		if (!ret)
 			ret = serve_whole_message(job, c, &messages[i], &choices[i]);
 		choices[i].finish = c->finish;
@@ -172,12 +98,15 @@ static bool send_body(struct serve_job *job)
 		serve_send_json(job->x, &out);
 	}
 	for (size_t i = 0; spelled && i < num; i++)
-		free_spelled(&spelled[i]);
+		serve_free_spelled(&spelled[i]);
 	for (size_t i = 0; messages && i < num; i++)
 		serve_free_message(&messages[i]);
 	/* the client may take long to read, so only the body is kept */
-	for (int32_t i = 0; i < job->num_parts; i++)
+	for (int32_t i = 0; i < job->num_parts; i++) {
 		cairn_api_out_free(&job->parts[i].prompt_logprobs);
+		free(job->parts[i].scored);
+		job->parts[i].scored = NULL;
+	}
 	for (size_t i = 0; i < num; i++) {
 		free(job->choices[i].logprobs);
 		job->choices[i].logprobs = NULL;
@@ -194,15 +123,16 @@ static bool send_body(struct serve_job *job)
 /* Sends one event of a choice. Returns 0, -EAGAIN if the client must read first, -EPIPE or -ENOMEM. */
 static int push_chunk(struct serve_job *job, struct serve_choice *c)
 {
-	size_t logprobs = c->num_logprobs < MAX_CHUNK_LOGPROBS ? c->num_logprobs : MAX_CHUNK_LOGPROBS;
+	size_t unsent = serve_unsent_logprobs(c);
+	size_t logprobs = unsent < MAX_CHUNK_LOGPROBS ? unsent : MAX_CHUNK_LOGPROBS;
 	struct cairn_api_out *out = &job->s->event;
 	struct cairn_api_choice choice;
 	struct cairn_api_usage usage;
 	struct serve_chunk chunk;
-	struct spelled sp;
+	struct serve_spelled sp;
 	int ret = fill_choice(job, c, logprobs, &sp, &choice);
 	size_t bytes = serve_next_chunk(job, c, MAX_CHUNK_TEXT, &chunk, &choice);
-	bool last = c->finish && bytes == c->out.text.len && logprobs == c->num_logprobs;
+	bool last = c->finish && bytes == c->out.text.len && logprobs == unsent;
 
 	if (!ret) {
 		choice.finish = last ? c->finish : CAIRN_API_GOES_ON;
@@ -212,15 +142,13 @@ static int push_chunk(struct serve_job *job, struct serve_choice *c)
 		cairn_api_chunk(out, &job->answer, &choice, !c->began, &usage);
 		ret = out->failed || c->out.text.failed ? -ENOMEM : cairn_http_push(job->x, out->s, out->len);
 	}
-	free_spelled(&sp);
+	serve_free_spelled(&sp);
 	if (ret)
 		return ret;
 	c->began = true;
 	c->new_tokens = 0;
 	serve_drop_chunk(c, bytes);
-	c->num_logprobs -= logprobs;
-	if (c->num_logprobs)
-		memmove(c->logprobs, c->logprobs + logprobs, c->num_logprobs * sizeof(*c->logprobs));
+	serve_drop_logprobs(c, logprobs);
 	c->ended = last;
 	return 0;
 }
@@ -280,7 +208,8 @@ static int push_all(struct serve_job *job)
 
 		if (serve_is_scored(p) && p->num_scored + 1 < p->num_ids)
 			continue;	/* the prompt comes first and is not complete yet */
-		while (!c->ended && (c->new_tokens || c->out.text.len || c->num_logprobs || c->finish)) {
+		while (!c->ended && (c->new_tokens || c->out.text.len || serve_unsent_logprobs(c) ||
+				     c->finish)) {
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));
 			job->said_ns = job->last_ns;
@@ -324,59 +253,6 @@ static bool update(struct serve_job *job)
 	return job->req.given ? send_items(job) : send_body(job);
 }
 
-bool serve_is_scored(const struct serve_part *p)
-{
-	const struct cairn_api_request *r = &p->job->req;
-
-	return (r->echo && r->logprobs >= 0) || r->prompt_logprobs >= 0;
-}
-
-static void put_ranked(struct serve *s, struct cairn_api_out *out, int32_t id, int32_t rank, float logprob)
-{
-	struct cairn_api_token token = { .logprob = logprob };
-
-	if (cairn_token_stream_bytes(s->speller, id, &token.bytes, &token.num_bytes))
-		out->failed = true;
-	else
-		cairn_api_put_ranked(out, id, rank, &token);
-}
-
-/* Appends the next token of a prompt to the JSON of its log-probabilities. */
-static void put_prompt(struct serve_part *p, const struct serve_logprob *token)
-{
-	struct cairn_api_out *out = &p->prompt_logprobs;
-	struct serve *s = p->job->s;
-
-	cairn_api_put(out, ",{", 2);
-	put_ranked(s, out, token->id, token->rank, token->logprob);
-	for (int32_t k = 0; k < token->num_top && k < p->job->req.prompt_logprobs; k++) {
-		if (token->top[k].id == token->id)
-			continue;
-		cairn_api_put(out, ",", 1);
-		put_ranked(s, out, token->top[k].id, k + 1, token->top[k].value);
-	}
-	cairn_api_put(out, "}", 1);
-}
-
-void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
-{
-	const struct cairn_api_request *r = &p->job->req;
-	struct serve_choice *choices = &p->job->choices[(p - p->job->parts) * r->n];
-	size_t at = ++p->num_scored;
-
-	if (r->prompt_logprobs >= 0)
-		put_prompt(p, token);
-	for (int64_t i = 0; i < r->n && r->echo && r->logprobs >= 0; i++) {
-		struct serve_logprob *to = &choices[i].logprobs[at];
-		int64_t offset = to->text_offset;
-
-		*to = *token;
-		to->text_offset = offset;
-		if (to->num_top > r->logprobs)
-			to->num_top = (int32_t)r->logprobs;
-	}
-}
-
 /* A worker that takes the place of a failed one is told the tokens. */
 static int keep_token(struct serve_choice *c, int32_t id)
 {
@@ -393,6 +269,14 @@ static int keep_token(struct serve_choice *c, int32_t id)
 	return 0;
 }
 
+bool serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
+{
+	if (!serve_score_prompt(p, token))
+		return false;
+	fail_memory(p->job);
+	return true;
+}
+
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token, bool *stopped)
 {
 	struct serve_choice *c = &job->choices[choice];
@@ -404,14 +288,14 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	*stopped = false;
 	if (c->finish || job->req.no_answer)
 		return false;	/* the token was in flight when a stop string ended the text */
-	if (keep_token(c, token->id)) {
+	if (serve_echo(job, c) || keep_token(c, token->id)) {
 		fail_memory(job);
 		return true;
 	}
 	job->futile = 0;
 	c->num_tokens++;
 	c->new_tokens++;
-	if ((job->req.logprobs >= 0 && keep_logprob(c, token)) ||
+	if ((job->req.logprobs >= 0 && serve_keep_logprob(c, token)) ||
 	    (!serve_is_hidden(job, c, token->id) &&
 	     cairn_token_stream_push(c->stream, token->id, &text, &n))) {
 		fail_memory(job);
@@ -440,7 +324,7 @@ bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_fin
 
 	if (c->finish)
 		return false;
-	if (cairn_token_stream_finish(c->stream, &text, &n)) {
+	if (serve_echo(job, c) || cairn_token_stream_finish(c->stream, &text, &n)) {
 		fail_memory(job);
 		return true;
 	}

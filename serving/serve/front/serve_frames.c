@@ -51,8 +51,8 @@ static void token(struct serve *s, const struct cairn_wire_frame *f)
 	bool stopped, over;
 
 	if (f->kind == CAIRN_WIRE_PROMPT) {
-		if (p)
-			serve_take_prompt(p, &s->token);
+		if (p && serve_take_prompt(p, &s->token))
+			serve_end_job(s, p->job);
 		return;
 	}
 	c = slot ? choice_of(slot, f->token.index) : NULL;

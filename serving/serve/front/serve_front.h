@@ -9,6 +9,7 @@
  *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_output.c	splits text into content, reasoning and calls; the link's thread
  *   serve_items.c	answers of /v1/responses; the link's thread
+ *   serve_logprobs.c	log-probabilities and echoed prompts; the link's thread
  *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
  *   serve_supervise.c	starts and ends workers; the link's thread
  *   resume/serve_resume.c	goes on with the answers of a worker that has failed; the link's thread
@@ -69,9 +70,10 @@ struct serve_choice {
 	struct cairn_output_parser *parser;	/* NULL: all text is content */
 	struct cairn_output out;	/* not yet sent */
 	int32_t sent_calls;		/* calls whose first chunk has been sent */
-	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent; with echo, the prompt's come first */
+	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent, of the answer's tokens */
 	size_t num_logprobs, room_logprobs;
-	int64_t num_chars;		/* length of the whole text so far */
+	size_t num_prompt;		/* the last of the prompt's list, which are to be sent before */
+	int64_t num_chars;		/* length of the whole text so far; with echo, with the prompt */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
 	int32_t num_reasoning;		/* those of num_tokens that are reasoning, with its marks */
 	int32_t *taken;			/* [num_taken] ids of them, but of the one that ends it */
@@ -79,6 +81,7 @@ struct serve_choice {
 	enum cairn_api_finish finish;
 	int stop;			/* index of the stop string that ended it, or -1 */
 	int32_t stop_id;
+	bool echoed;			/* with echo: out has had the prompt */
 	bool began, ended;		/* the first chunk has been sent; the last chunk has been sent */
 	int64_t first_ns, last_ns;	/* time of the first and of the last token */
 };
@@ -92,6 +95,10 @@ struct serve_part {
 	int32_t max_tokens, cached;
 	size_t num_scored;		/* prompt tokens whose log-probabilities have arrived */
 	struct cairn_api_out prompt_logprobs;	/* their JSON, if requested */
+	struct cairn_api_out echo;	/* with echo: the prompt's text */
+	int64_t num_chars;		/* its length in characters */
+	int32_t *offsets;		/* [num_ids] with echo and logprobs: characters before each token */
+	struct serve_logprob *scored;	/* [num_ids] the same; NULL until the first has arrived */
 	bool queued, started;
 	bool resumed;			/* its answers have slots of their own, perhaps */
 	int64_t submit_ns, start_ns, first_ns;
@@ -318,11 +325,28 @@ void serve_drop_chunk(struct serve_choice *c, size_t num_bytes);	/* it has been 
 int serve_push_items(struct serve_job *job);	/* returns as push_all() of serve_answer.c */
 int serve_send_items(struct serve_job *job);	/* whole; returns 0 or -ENOMEM */
 
+/* serve_logprobs.c: int functions return 0 or -ENOMEM */
+/* Log-probabilities in the API's form; the bytes of all tokens are concatenated in arena. */
+struct serve_spelled {
+	struct cairn_api_logprob *v;
+	struct cairn_api_token *top;
+	struct cairn_api_out arena;
+};
+bool serve_is_scored(const struct serve_part *p);	/* its log-probabilities are wanted */
+int serve_score_prompt(struct serve_part *p, const struct serve_logprob *token);
+int serve_echo(const struct serve_job *job, struct serve_choice *c);	/* call when the answer begins */
+int serve_keep_logprob(struct serve_choice *c, const struct serve_logprob *token);
+size_t serve_unsent_logprobs(const struct serve_choice *c);
+/* Converts the first num of those not sent; call serve_free_spelled() even after a failure. */
+int serve_spell(const struct serve_job *job, const struct serve_choice *c, size_t num,
+		struct serve_spelled *sp);
+void serve_free_spelled(struct serve_spelled *sp);
+void serve_drop_logprobs(struct serve_choice *c, size_t num);	/* they have been sent */
+
 /* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
 void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u);
 int64_t serve_count_chars(const char *s, size_t n);
-bool serve_is_scored(const struct serve_part *p);	/* its log-probabilities are wanted */
-void serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
+bool serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
 		      bool *stopped);
 bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_finish why, int32_t token);

@@ -9,7 +9,6 @@
  * that a short request need not wait for a long one. A text that cannot fit the context, however it is
  * tokenized, is refused without tokenizing it.
  */
-#include <math.h>
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -204,10 +203,10 @@ static struct cairn_cache_salt digest(const char *text)
 }
 
 /*
- * Begins an answer with its prompt. The log-probabilities of the prompt's tokens arrive later; that of the
- * first token, which has no context, stays null.
+ * Writes the text of a prompt that its answers begin with. The text is not copied to the answers yet: a
+ * request may wait long, and with n answers it would take n times the memory.
  */
-static int echo(struct serve_job *job, const struct serve_part *p, struct serve_choice *c)
+static int echo(struct serve_job *job, struct serve_part *p)
 {
 	const struct cairn_api_prompt *prompt = &job->req.prompts[p - job->parts];
 	struct cairn_token_stream *stream;
@@ -216,27 +215,25 @@ static int echo(struct serve_job *job, const struct serve_part *p, struct serve_
 	int ret = cairn_token_stream_new(job->s->tokenizer, job->req.skip_special_tokens, &stream);
 
 	if (!ret && job->req.logprobs >= 0) {
-		c->logprobs = calloc(p->num_ids, sizeof(*c->logprobs));
-		c->num_logprobs = c->room_logprobs = c->logprobs ? p->num_ids : 0;
-		ret = c->logprobs ? 0 : cairn_error(ENOMEM, "no memory for this request");
+		p->offsets = calloc(p->num_ids, sizeof(*p->offsets));
+		ret = p->offsets ? 0 : cairn_error(ENOMEM, "no memory for this request");
 	}
 	for (size_t i = 0; !ret && i <= p->num_ids; i++) {
 		ret = i < p->num_ids ? cairn_token_stream_push(stream, p->ids[i], &text, &n) :
 				       cairn_token_stream_finish(stream, &text, &n);
-		if (!ret && i < c->num_logprobs)
-			c->logprobs[i] = (struct serve_logprob){ .id = p->ids[i], .logprob = NAN,
-								 .text_offset = c->num_chars };
+		if (!ret && i < p->num_ids && p->offsets)
+			p->offsets[i] = (int32_t)p->num_chars;
 		if (!ret && !prompt->text)
-			cairn_output_add(&c->out, CAIRN_PIECE_CONTENT, text, n);
+			cairn_api_put(&p->echo, text, n);
 		if (!ret)
-			c->num_chars += serve_count_chars(text, n);
+			p->num_chars += serve_count_chars(text, n);
 	}
 	if (!ret && prompt->text) {	/* the decoded tokens may differ from the text in their spaces */
-		cairn_output_add(&c->out, CAIRN_PIECE_CONTENT, prompt->text, prompt->num_bytes);
-		c->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
+		cairn_api_put(&p->echo, prompt->text, prompt->num_bytes);
+		p->num_chars = serve_count_chars(prompt->text, prompt->num_bytes);
 	}
 	cairn_token_stream_free(stream);
-	return ret;
+	return ret || !p->echo.failed ? ret : cairn_error(ENOMEM, "no memory for this request");
 }
 
 static int make_choices(struct serve_job *job)
@@ -251,6 +248,8 @@ static int make_choices(struct serve_job *job)
 		return cairn_error(ENOMEM, "no memory for this request");
 	job->num_choices = num;
 	CAIRN_TRY(cairn_stop_set_new(r->stop, (size_t)r->num_stop, &job->stops));
+	for (int32_t i = 0; i < job->num_parts && r->echo; i++)
+		CAIRN_TRY(echo(job, &job->parts[i]));
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		struct serve_choice *c = &job->choices[i];
 
@@ -260,8 +259,6 @@ static int make_choices(struct serve_job *job)
 		/* marks are special tokens; the others are left out one by one */
 		CAIRN_TRY(cairn_token_stream_new(job->s->tokenizer, r->skip_special_tokens && !c->parser,
 						 &c->stream));
-		if (r->echo)
-			CAIRN_TRY(echo(job, &job->parts[i / r->n], c));
 	}
 	if (getrandom(random, sizeof(random), 0) != sizeof(random))
 		return cairn_error(EIO, "getrandom: %s", strerror(errno));

@@ -81,6 +81,9 @@ void serve_job_put(struct serve_job *job)
 	}
 	for (int32_t i = 0; i < job->num_parts; i++) {
 		free(job->parts[i].ids);
+		free(job->parts[i].offsets);
+		free(job->parts[i].scored);
+		cairn_api_out_free(&job->parts[i].echo);
 		cairn_api_out_free(&job->parts[i].prompt_logprobs);
 	}
 	free(job->choices);
