@@ -350,12 +350,39 @@ static void constraints(struct cairn_test *t)
 		EXPECT(t, r.constraint.num_bytes == strlen(all[i].text) &&
 			  (!r.constraint.kind || !strcmp(r.constraint.text, all[i].text)));
 		EXPECT(t, !r.constraint.kind == !r.constraint_param);
+		EXPECT(t, !cairn_api_request_detach(&r) && !r.root);
+		EXPECT(t, r.constraint.num_bytes == strlen(all[i].text) &&
+			  !memcmp(r.constraint.text ? r.constraint.text : "", all[i].text,
+				  r.constraint.num_bytes));
 		cairn_api_request_free(&r);
 	}
 }
 
+/* What stays of a request when its body has been freed. A sanitizer notices what still points into it. */
+static void detached(struct cairn_test *t)
+{
+	struct cairn_api_request r;
+
+	if (!parse(t, CAIRN_API_COMPLETION, "{'prompt':['a','b'],'stop':['one','two'],'n':2,'user':'u',"
+		   "'logit_bias':{'3':1},'stop_token_ids':[7],'structured_outputs':{'regex':'a+'}}", &r))
+		return;
+	EXPECT(t, !cairn_api_request_detach(&r));
+	EXPECT(t, !r.root && !r.prompts && !r.num_prompts && !r.user && !r.model);
+	EXPECT(t, r.n == 2 && r.num_bias == 1 && r.bias[0].id == 3);
+	EXPECT(t, r.num_stop_ids == 1 && r.stop_ids[0] == 7);
+	EXPECT(t, r.num_stop == 2 && r.stop[0].num_bytes == 3 && !memcmp(r.stop[0].bytes, "one", 3) &&
+		  r.stop[1].num_bytes == 3 && !memcmp(r.stop[1].bytes, "two", 3));
+	EXPECT(t, r.constraint.num_bytes == 2 && !memcmp(r.constraint.text, "a+", 2));
+	cairn_api_request_free(&r);
+	if (!parse(t, CAIRN_API_CHAT, "{'messages':[{'role':'user','content':'a'}],"
+		   "'chat_template_kwargs':{'a':1}}", &r))
+		return;
+	EXPECT(t, !cairn_api_request_detach(&r) && !r.root && !r.messages && !r.template_args);
+	cairn_api_request_free(&r);
+}
+
 static const struct cairn_unit units[] = {
-	{ "constraints", constraints },
+	{ "constraints", constraints }, { "detached", detached },
 	{ "defaults", defaults }, { "everything", everything },
 	{ "prompts", prompts },   { "messages", messages },
 	{ "neutral", neutral },   { "integral", integral },

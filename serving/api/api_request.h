@@ -180,10 +180,10 @@ struct cairn_api_request {
 	bool echo, no_answer; /* no_answer: the body says max_tokens 0; max_tokens here is 1 */
 	bool return_token_strs;
 	const char *user, *cache_salt; /* or NULL */
-	/* kind NONE: none; its texts are owned by the body, or are constraint_text */
+	/* kind NONE: none; its text is owned by the body or is in constraint_text */
 	struct cairn_constraint constraint;
 	const char *constraint_param; /* the member that it comes from */
-	char *constraint_text;
+	char *constraint_text; /* memory of the texts that are not owned by the body */
 };
 
 /*
@@ -197,6 +197,13 @@ void cairn_api_request_free(struct cairn_api_request *request);
 
 /* Returns the member of the body that the prompt is made of, for errors: prompt, messages or input. */
 const char *cairn_api_prompt_name(const struct cairn_api_request *request);
+
+/*
+ * Frees the body, which may take hundreds of bytes for each of its own, once the prompt has been made: the
+ * messages, tools, prompts and texts, and ids. Numbers, bias, stop strings and the constraint stay. Returns 0
+ * or -ENOMEM, after which nothing has changed.
+ */
+int cairn_api_request_detach(struct cairn_api_request *request);
 
 /*
  * Checks whether a prompt of num_tokens ids fits the context. Returns 0 and in *max_tokens, >= 1, how many

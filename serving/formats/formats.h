@@ -93,6 +93,14 @@ void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, con
 			  const char *value, size_t len);
 
 /*
+ * Returns a new list with what a parser of answers needs of a request's tools: their names and, if the
+ * format writes parameters as text, the types of parameters and the texts among their choices, up to
+ * CAIRN_MAX_TYPED together; all other parameters may have any type. NULL: no memory.
+ */
+#define CAIRN_MAX_TYPED 4096
+json_t *cairn_tool_outline(const struct cairn_tool_format *format, const json_t *tools);
+
+/*
  * Writes the Lark grammar, in llguidance's dialect, of an answer that calls at least one tool, after its
  * reasoning if there is any. Fails with -EOPNOTSUPP if the format has no form for this tokenizer, -ENOENT if
  * no tool has this name, -EINVAL if it would be longer than CAIRN_GRAMMAR_MAX_TEXT, -ENOMEM.

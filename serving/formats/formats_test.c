@@ -63,7 +63,7 @@ static void marks(struct cairn_test *t)
 	EXPECT(t, !cairn_formats_have(f, NULL, "<|endoftext|>"));
 }
 
-/* The JSON of a value depends on the types that its schema allows. */
+/* The JSON of a value depends on the types that its schema allows, of which the outline says the same. */
 static void parameters(struct cairn_test *t)
 {
 	static const struct {
@@ -114,18 +114,31 @@ static void parameters(struct cairn_test *t)
 		{ "{\"allOf\": [{\"type\": \"string\"}, {\"type\": \"null\"}]}", "12", "12" },
 		{ "{\"$ref\": \"#/$defs/itself\"}", "12", "12" },
 		{ "{\"$ref\": \"#/$defs/absent\"}", "12", "12" },
+		{ "{\"enum\": [0.5]}", "2", "2" },
+		{ "{\"enum\": [0.5]}", "x", "\"x\"" },
 	};
+	const struct cairn_tool_format *format;
+
+	if (!EXPECT(t, !cairn_tool_format_find("qwen3_coder", NULL, &format)))
+		return;
 
 	for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
 		json_t *schema = json_loads(rows[i].schema, JSON_DECODE_ANY, NULL);
 		json_t *function = function_with(schema);
-		struct cairn_api_out out = { 0 };
+		json_t *tools = json_pack("[{s:O}]", "function", function), *outline;
 
-		cairn_parameter_json(&out, function, "k", 1, rows[i].value,
-				     strlen(rows[i].value));
-		if (!EXPECT(t, out.s && !strcmp(out.s, rows[i].want)))
-			cairn_note(t, "row %zu: %s", i, out.s);
-		cairn_api_out_free(&out);
+		outline = cairn_tool_outline(format, tools);
+		for (int k = 0; k < 2; k++) {
+			struct cairn_api_out out = { 0 };
+
+			cairn_parameter_json(&out, cairn_tool_find(k ? outline : tools, "f", 1), "k", 1,
+					     rows[i].value, strlen(rows[i].value));
+			if (!EXPECT(t, out.s && !strcmp(out.s, rows[i].want)))
+				cairn_note(t, "row %zu, %s: %s", i, k ? "outline" : "tools", out.s);
+			cairn_api_out_free(&out);
+		}
+		json_decref(outline);
+		json_decref(tools);
 		json_decref(function);
 		json_decref(schema);
 	}
@@ -147,6 +160,34 @@ static void wide_unions(struct cairn_test *t)
 	EXPECT(t, out.s && !strcmp(out.s, "12"));
 	cairn_api_out_free(&out);
 	json_decref(function);
+}
+
+/* The outline leaves out what parsers do not read, and no request makes it large. */
+static void outline(struct cairn_test *t)
+{
+	json_t *properties = json_object(), *tools, *list;
+	const struct cairn_tool_format *format;
+	char key[16];
+
+	for (int i = 0; i < 2 * CAIRN_MAX_TYPED; i++) {
+		snprintf(key, sizeof(key), "k%d", i);
+		json_object_set_new(properties, key, json_pack("{s:s,s:s}", "type", "integer", "title", "x"));
+	}
+	tools = json_pack("[{s:s,s:{s:s,s:s,s:{s:o}}}]", "type", "function", "function", "name", "f",
+			  "description", "d", "parameters", "properties", properties);
+	for (int typed = 0; typed < 2; typed++) {
+		const json_t *function;
+
+		EXPECT(t, !cairn_tool_format_find(typed ? "qwen3_coder" : "hermes", NULL, &format));
+		list = cairn_tool_outline(format, tools);
+		function = cairn_tool_find(list, "f", 1);
+		EXPECT(t, function && json_object_size(function) == 2);
+		properties = json_object_get(json_object_get(function, "parameters"), "properties");
+		EXPECT(t, json_object_size(properties) == (typed ? CAIRN_MAX_TYPED : 0));
+		EXPECT(t, !typed || json_object_size(json_object_get(properties, "k0")) == 1);
+		json_decref(list);
+	}
+	json_decref(tools);
 }
 
 /* A tokenizer in which a few marks are special. */
@@ -245,6 +286,7 @@ static const struct cairn_unit units[] = {
 	{ "marks", marks },
 	{ "parameters", parameters },
 	{ "wide_unions", wide_unions },
+	{ "outline", outline },
 	{ "grammars", grammars },
 };
 

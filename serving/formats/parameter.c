@@ -3,6 +3,7 @@
 #include <string.h>
 #include <strings.h>
 
+#include "primitives/base/error.h"
 #include "serving/formats/output_parser_impl.h"
 
 enum types {
@@ -21,18 +22,18 @@ enum types {
 #define MAX_STEPS   4096 /* values of lists that are looked at; */
 #define UNION_STEPS 16	 /* a schema in a union counts as many */
 
+static const struct {
+	const char *name;
+	unsigned type;
+} type_names[] = { { "string", STRING },   { "number", NUMBER | INTEGER }, { "integer", INTEGER },
+		   { "boolean", BOOLEAN }, { "object", OBJECT },	   { "array", ARRAY },
+		   { "null", NIL } };
+
 static unsigned type_named(const json_t *name)
 {
-	static const struct {
-		const char *name;
-		unsigned type;
-	} types[] = { { "string", STRING },   { "number", NUMBER | INTEGER }, { "integer", INTEGER },
-		      { "boolean", BOOLEAN }, { "object", OBJECT },	      { "array", ARRAY },
-		      { "null", NIL } };
-
-	for (size_t i = 0; json_is_string(name) && i < sizeof(types) / sizeof(*types); i++) {
-		if (!strcmp(json_string_value(name), types[i].name))
-			return types[i].type;
+	for (size_t i = 0; json_is_string(name) && i < sizeof(type_names) / sizeof(*type_names); i++) {
+		if (!strcmp(json_string_value(name), type_names[i].name))
+			return type_names[i].type;
 	}
 	return ANY;
 }
@@ -146,6 +147,74 @@ static bool is_text_choice(const json_t *schema, const char *value, size_t len)
 			return true;
 	}
 	return false;
+}
+
+/*
+ * Adds to `to` what a parser needs of a parameter: its types and, if strings are not the only ones, the strings
+ * among its choices. *left: how many parameters and strings may be added; without room for all strings there
+ * are none, and any text is one.
+ */
+static int add_parameter(const json_t *parameters, const json_t *schema, const char *key, json_t *to,
+			 int *left)
+{
+	int steps = MAX_STEPS;
+	const json_t *followed = parameter_schema(parameters, schema), *one;
+	unsigned types = allowed(parameters, followed, MAX_DEPTH, &steps);
+	json_t *texts = NULL, *list;
+
+	if (types & STRING && types != STRING && parameter_choice(followed, 0))
+		texts = json_array();
+	for (size_t i = 0; texts && (one = parameter_choice(followed, i)); i++) {
+		if (json_is_string(one) && json_array_append(texts, (json_t *)one))
+			return -ENOMEM;
+		if (json_array_size(texts) >= (size_t)*left) {
+			json_decref(texts);
+			texts = NULL;
+		}
+	}
+	if (texts && !json_array_size(texts))
+		types &= ~(unsigned)STRING;
+	if (types == ANY && !texts)
+		return 0;
+	*left -= 1 + (int)json_array_size(texts);
+	types |= types & NUMBER ? INTEGER : 0;	/* a number may be an integer anyway */
+	list = json_array();
+	if (json_object_set_new(to, key, json_pack("{s:o,s:o*}", "type", list, "enum", texts)))
+		return -ENOMEM;
+	for (size_t i = 0; i < sizeof(type_names) / sizeof(*type_names); i++) {
+		if ((type_names[i].type & types) == type_names[i].type &&
+		    json_array_append_new(list, json_string(type_names[i].name)))
+			return -ENOMEM;
+	}
+	return 0;
+}
+
+json_t *cairn_tool_outline(const struct cairn_tool_format *format, const json_t *tools)
+{
+	json_t *outline = json_array(), *tool, *schema;
+	int left = format->parameter ? CAIRN_MAX_TYPED : 0;
+	const char *key;
+	size_t i;
+
+	json_array_foreach ((json_t *)tools, i, tool) {
+		const json_t *function = json_object_get(tool, "function");
+		const json_t *parameters = json_object_get(function, "parameters");
+		json_t *types = json_object();
+		json_t *one = json_pack("{s:{s:O?,s:{s:o}}}", "function", "name",
+					json_object_get(function, "name"), "parameters", "properties", types);
+		int ret = json_array_append_new(outline, one);
+
+		json_object_foreach (json_object_get(parameters, "properties"), key, schema) {
+			/* a parser does not find a longer name */
+			if (!ret && left > 0 && strlen(key) <= CAIRN_PARSER_MAX_HEAD)
+				ret = add_parameter(parameters, schema, key, types, &left);
+		}
+		if (ret) {
+			json_decref(outline);
+			return NULL;
+		}
+	}
+	return outline;
 }
 
 /* Some models write Python's words. */

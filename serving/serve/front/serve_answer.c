@@ -198,7 +198,7 @@ static int push_all(struct serve_job *job)
 {
 	int32_t ended = 0;
 
-	if (job->req.given) {
+	if (job->kind == CAIRN_API_RESPONSES) {
 		CAIRN_TRY(begin_stream(job));
 		return serve_push_items(job);
 	}
@@ -250,7 +250,7 @@ static bool update(struct serve_job *job)
 		if (!job->choices[i].finish)
 			return false;
 	}
-	return job->req.given ? send_items(job) : send_body(job);
+	return job->kind == CAIRN_API_RESPONSES ? send_items(job) : send_body(job);
 }
 
 /* A worker that takes the place of a failed one is told the tokens. */

@@ -19,7 +19,11 @@
  * passes it to the link, where it stays until its answer is written. Threads pass jobs on in lists under a
  * lock. Only the thread that has a job uses it, so a job needs no lock of its own. Any thread may set the
  * flag `gone` when the client has disconnected; only the link acts on it. A job has two references: the
- * exchange holds one until watch.done; the other moves with the job.
+ * exchange holds one until watch.done; the other moves with the job. The thread that drops the latter frees
+ * what the job owns. The HTTP loop, which may come last, finds only the struct to free.
+ *
+ * The parsed body may be a hundred times as long as the body. The preparing thread frees it when the job is
+ * prepared: it is not kept while an answer is made, and no other thread spends time on it.
  *
  * A part is one prompt of a job. It is one request of the engine and has n answers (choices). Its slot in the
  * link's table stays occupied until the engine has ended all n answers, even if the job has ended earlier.
@@ -117,7 +121,8 @@ struct serve_job {
 	int64_t begin_ns;
 
 	/* written by the preparing thread */
-	struct cairn_api_request req;
+	struct cairn_api_request req;	/* without the body */
+	json_t *tools;			/* their outline, for the parsers; or NULL */
 	struct cairn_api_answer answer;
 	struct cairn_api_items items;	/* /v1/responses: the answer */
 	size_t items_sent;		/* bytes of items.out that are sent */
@@ -250,6 +255,7 @@ void serve_send_json(struct cairn_http_exchange *x, const struct cairn_api_out *
 void serve_refuse_ending(struct cairn_api_error *e);	/* 503: the server is shutting down */
 struct serve_job *serve_job_get(struct serve_job *job);
 void serve_job_put(struct serve_job *job);
+void serve_drop_job(struct serve_job *job);	/* drops the reference that moves with the job */
 
 /* serve_prepare.c */
 int serve_start_preparing(struct serve *s);

@@ -142,7 +142,7 @@ void serve_end_job(struct serve *s, struct serve_job *job)
 	job->over = true;
 	if (!job->refused)
 		observe(s, job);
-	serve_job_put(job);
+	serve_drop_job(job);
 }
 
 static void fail_live(struct serve *s, const struct cairn_api_error *e)
@@ -284,7 +284,7 @@ static void admit(struct serve *s, struct serve_job *job)
 
 	if (atomic_load(&job->gone)) {
 		cairn_http_abort(job->x);
-		serve_job_put(job);
+		serve_drop_job(job);
 		return;
 	}
 	if (s->give_up) {
@@ -297,7 +297,7 @@ static void admit(struct serve *s, struct serve_job *job)
 	}
 	if (e.status) {
 		serve_refuse(job->x, &e);
-		serve_job_put(job);
+		serve_drop_job(job);
 		return;
 	}
 	job->live = true;

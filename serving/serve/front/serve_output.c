@@ -13,7 +13,8 @@ int serve_open_parser(struct serve_job *job, struct serve_choice *c)
 	struct cairn_output_rules rules = {
 		.tool_format = r->tools && r->tool_choice != CAIRN_API_TOOL_NONE ? job->s->tool_format : NULL,
 		.reasoning = r->messages ? job->s->reasoning : NULL, .prompt_end = job->prompt_end,
-		.tools = r->tools, .one_call = !r->parallel_tool_calls, .no_reasoning = !r->include_reasoning,
+		.tools = job->tools, .one_call = !r->parallel_tool_calls,
+		.no_reasoning = !r->include_reasoning,
 	};
 
 	if (!rules.tool_format && !rules.reasoning)

@@ -9,6 +9,7 @@
  * that a short request need not wait for a long one. A text that cannot fit the context, however it is
  * tokenized, is refused without tokenizing it.
  */
+#include <malloc.h>
 #include <sha2.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 #define MAX_ECHOED	65536	/* limit of prompt tokens * n of a request, which bounds its answer */
 #define MAX_LISTED	(1 << 18)	/* limit of prompt tokens * n * (1 + prompt_logprobs) */
 #define LONG_BODY	(64 << 10)
+#define TRIM_BODY	(1 << 20)
 
 /* Turns an error of the tokenizer or the template into an API error. */
 static int refuse_text(struct cairn_api_error *e, int ret, const char *param)
@@ -248,6 +250,11 @@ static int make_choices(struct serve_job *job)
 		return cairn_error(ENOMEM, "no memory for this request");
 	job->num_choices = num;
 	CAIRN_TRY(cairn_stop_set_new(r->stop, (size_t)r->num_stop, &job->stops));
+	if (r->tools && job->s->tool_format) {
+		job->tools = cairn_tool_outline(job->s->tool_format, r->tools);
+		if (!job->tools)
+			return cairn_error(ENOMEM, "no memory for this request");
+	}
 	for (int32_t i = 0; i < job->num_parts && r->echo; i++)
 		CAIRN_TRY(echo(job, &job->parts[i]));
 	for (int32_t i = 0; i < job->num_choices; i++) {
@@ -317,11 +324,14 @@ static int generate(struct serve_job *job, struct cairn_api_error *e)
 					(long long)r->prompt_logprobs, MAX_LISTED);
 	if (make_choices(job))
 		return cairn_api_refuse(e, 500, NULL, NULL, "%s", cairn_last_error());
+	if (cairn_api_request_detach(r))
+		return cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request");
 	return 0;
 }
 
 static void prepare(struct serve_job *job)
 {
+	const size_t body_bytes = job->body_bytes;
 	struct cairn_api_error e;
 	int ret = cairn_api_request_parse(job->kind, job->body, job->body_bytes, &job->s->limits, &job->req,
 					  &e);
@@ -335,9 +345,12 @@ static void prepare(struct serve_job *job)
 	if (ret)
 		serve_refuse(job->x, &e);
 	if (ret || job->kind == CAIRN_API_TOKENIZE || job->kind == CAIRN_API_DETOKENIZE)
-		serve_job_put(job);
+		serve_drop_job(job);
 	else
 		serve_submit(job->s, job);
+	/* the parsed body lies below what the job keeps, so free() alone does not return it to the system */
+	if (body_bytes > TRIM_BODY)
+		malloc_trim(0);
 }
 
 /*
@@ -378,7 +391,7 @@ static void *prepare_all(void *arg)
 		pthread_mutex_unlock(&s->lock);
 		if (stopped || atomic_load(&job->gone)) {
 			cairn_http_abort(job->x);
-			serve_job_put(job);
+			serve_drop_job(job);
 		} else {
 			prepare(job);
 		}

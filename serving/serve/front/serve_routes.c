@@ -72,6 +72,12 @@ void serve_job_put(struct serve_job *job)
 {
 	if (atomic_fetch_sub(&job->refs, 1) != 1)
 		return;
+	atomic_fetch_sub(&job->s->num_jobs, 1);
+	free(job);
+}
+
+void serve_drop_job(struct serve_job *job)
+{
 	for (int32_t i = 0; i < job->num_choices; i++) {
 		cairn_token_stream_free(job->choices[i].stream);
 		cairn_output_parser_free(job->choices[i].parser);
@@ -91,10 +97,9 @@ void serve_job_put(struct serve_job *job)
 	cairn_stop_set_free(job->stops);
 	cairn_api_items_free(&job->items);
 	cairn_api_answer_free(&job->answer);
-	if (job->req.root)
-		cairn_api_request_free(&job->req);
-	atomic_fetch_sub(&job->s->num_jobs, 1);
-	free(job);
+	cairn_api_request_free(&job->req);
+	json_decref(job->tools);
+	serve_job_put(job);
 }
 
 static void job_gone(void *ctx)

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 /* serve_memory_test - how much memory requests hold, from their arrival to their end */
+#include <dirent.h>
+
 #include "conformance/harness.h"
 #include "serving/serve/tests/serve_test.h"
 
@@ -20,6 +22,131 @@ static double resident_mb(const struct server *s)
 	if (f)
 		fclose(f);
 	return kb / 1024;
+}
+
+/*
+ * Returns a body of `num` empty objects in a member that has no effect, and the members `more`; the caller
+ * frees it. The JSON parser makes about 230 bytes of each.
+ */
+static char *objects_of(int num, const char *more)
+{
+	char *body = malloc((size_t)num * 3 + 256), *p = body + sprintf(body, "{\"metadata\":{\"a\":[{}");
+
+	for (int i = 1; i < num; i++)
+		p += sprintf(p, ",{}");
+	sprintf(p, "]}%s}", more);
+	return body;
+}
+
+static int send_long(const struct server *s, const char *body)
+{
+	char head[256];
+	int fd = dial_port(s->port);
+
+	snprintf(head, sizeof(head), "POST " PATH " HTTP/1.1\r\nHost: localhost\r\n"
+		 "Content-Type: application/json\r\nContent-Length: %zu\r\n\r\n", strlen(body));
+	say(fd, head);
+	say_n(fd, body, strlen(body));
+	return fd;
+}
+
+/* While requests are streamed, what the parser made of their bodies is not kept. */
+static void bodies_streamed(struct cairn_test *t)
+{
+	enum { NUM = 12, OBJECTS = 100000 };
+	char *body = objects_of(OBJECTS, ",\"prompt\":\"a\",\"ignore_eos\":true,\"max_tokens\":1500,"
+				"\"stream\":true");
+	char path[PATH_MAX];
+	struct server s;
+	int fds[NUM];
+	double before, after;
+
+	if (beside(t, "fault_plugin.so", path, sizeof(path)) &&
+	    start_server(t, &s, FAULT_ARGS(path, "--batch", "16", "--threads", "1")) &&
+	    EXPECT(t, wait_ready(&s))) {
+		tell_fault(&s, "slow 50");
+		before = resident_mb(&s);
+		for (int i = 0; i < NUM; i++)
+			fds[i] = send_long(&s, body);
+		EXPECT(t, WAIT_FOR(metric_of(&s, "vllm:num_requests_running", "") == NUM, 60000));
+		after = resident_mb(&s);
+		cairn_note(t, "%d running requests of %zu bytes hold %.1f MB", NUM, strlen(body),
+			   after - before);
+		/* one body at a time is parsed, by either of two threads; a sanitizer delays what is freed */
+		EXPECT(t, before > 0 && (IS_SANITIZED || after - before < 100));
+		for (int i = 0; i < NUM; i++)
+			close(fds[i]);
+		stop_server(&s);
+	}
+	free(body);
+}
+
+/* Returns the processor time in ms of one of the front's threads. */
+static double cpu_ms(const struct server *s, const char *thread)
+{
+	char path[128], text[512] = "", *end;
+	unsigned long user = 0, system = 0;
+	FILE *f;
+
+	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/stat", s->pid, thread);
+	f = fopen(path, "r");
+	if (f && !fgets(text, sizeof(text), f))
+		text[0] = 0;
+	if (f)
+		fclose(f);
+	end = strrchr(text, ')');
+	if (end)
+		sscanf(end + 1, "%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%*s%lu%lu", &user, &system);
+	return (double)(user + system) * 1e3 / (double)sysconf(_SC_CLK_TCK);
+}
+
+/* Returns the processor time of the HTTP loop and the link, the threads that the front has started last. */
+static double loops_ms(const struct server *s)
+{
+	char path[64], last[2][24] = { "", "" };
+	struct dirent *e;
+	DIR *dir;
+
+	snprintf(path, sizeof(path), "/proc/%d/task", s->pid);
+	dir = opendir(path);
+	while (dir && (e = readdir(dir))) {	/* in the order of their numbers */
+		memcpy(last[0], last[1], sizeof(last[0]));
+		snprintf(last[1], sizeof(last[1]), "%.20s", e->d_name);
+	}
+	if (dir)
+		closedir(dir);
+	return cpu_ms(s, last[0]) + cpu_ms(s, last[1]);
+}
+
+/*
+ * Neither the HTTP loop nor the link frees what the parser made of a body: they would serve nobody meanwhile.
+ * The measure is processor time, on which other processes have little influence.
+ */
+static void loops_are_free(struct cairn_test *t)
+{
+	enum { NUM = 24, OBJECTS = 200000 };
+	char *body = objects_of(OBJECTS, ",\"prompt\":\"a\",\"max_tokens\":1");
+	struct server s;
+	double before, spent;
+
+	if (start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--quiet", NULL }) &&
+	    EXPECT(t, wait_ready(&s))) {
+		before = loops_ms(&s);
+		for (int i = 0; i < NUM; i++) {
+			static struct reply r;
+			int fd = send_long(&s, body);
+
+			EXPECT(t, read_reply_of(fd, &r, 60000, true) == 200);
+			close(fd);
+		}
+		EXPECT(t, WAIT_FOR(is_quiet(&s), 30000));
+		spent = loops_ms(&s) - before;
+		cairn_note(t, "HTTP loop and link took %.0f ms for %d bodies of %zu bytes", spent, NUM,
+			   strlen(body));
+		EXPECT(t, spent < (IS_SANITIZED ? 1000 : 80));
+	}
+	stop_server(&s);
+	free(body);
 }
 
 /*
@@ -57,7 +184,8 @@ static void echo_queued(struct cairn_test *t)
 }
 
 static const struct cairn_unit units[] = {
-	{ "echo_queued", echo_queued },
+	{ "echo_queued", echo_queued }, { "bodies_streamed", bodies_streamed },
+	{ "loops_are_free", loops_are_free },
 };
 
 const struct cairn_family cairn_serve_memory_family = {
