@@ -296,6 +296,7 @@ static int check_options(const struct cairn_http_options *o)
 		{ "idle_timeout_ms", o->idle_timeout_ms, 1 << 30 },
 		{ "request_timeout_ms", o->request_timeout_ms, 1 << 30 },
 		{ "stall_timeout_ms", o->stall_timeout_ms, 1 << 30 },
+		{ "answer_timeout_ms", o->answer_timeout_ms, 1 << 30 },
 	};
 
 	for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); i++) {

@@ -109,7 +109,7 @@ enum cairn_http_outcome {
 	CAIRN_HTTP_COMPLETE,
 	CAIRN_HTTP_GONE,		/* the client closed the connection */
 	CAIRN_HTTP_STALLED,		/* the client read nothing for stall_timeout_ms; connection reset */
-	CAIRN_HTTP_CUT,			/* aborted by the producer, or cut when the drain ended */
+	CAIRN_HTTP_CUT,			/* aborted by the producer, too late, or cut when the drain ended */
 };
 extern const char *const cairn_http_outcome_names[];
 
@@ -152,6 +152,11 @@ struct cairn_http_options {		/* a zero number means the default given with the m
 	int idle_timeout_ms;		/* 75 s; a connection without a request for this long is closed */
 	int request_timeout_ms;		/* 30 s from a request's first byte to its last; then 408 */
 	int stall_timeout_ms;		/* 30 s; a client that reads nothing for this long is reset */
+	/*
+	 * From a request's last byte to the time when the system has taken the last byte of its answer; then
+	 * the client is reset, however the exchange stands. 0: no limit.
+	 */
+	int answer_timeout_ms;
 	void (*log)(void *ctx, const struct cairn_http_log *entry);	/* loop's thread; NULL: no log */
 	void *log_ctx;
 };

@@ -161,11 +161,14 @@ static void linger(struct http_conn *c)
 	want(c, EPOLLIN | EPOLLRDHUP);
 }
 
-/* Enters ANSWER. Only the stall time-out applies there; it starts when the socket is full. */
+/* Enters ANSWER. The stall time-out starts when the socket is full, that of the whole answer now. */
 static void await_answer(struct http_conn *c)
 {
+	int ms = c->http->opt.answer_timeout_ms;
+
 	c->phase = HTTP_ANSWER;
 	c->deadline_ms = INT64_MAX;
+	c->end_ms = ms ? http_now_ms() + ms : INT64_MAX;
 }
 
 void http_conn_refuse(struct http_conn *c, int status, const char *why)
@@ -448,6 +451,10 @@ void http_conn_drain(struct http_conn *c)
 
 void http_conn_sweep(struct http_conn *c, int64_t now)
 {
+	if (c->phase == HTTP_ANSWER && now >= c->end_ms) {
+		http_conn_drop(c, CAIRN_HTTP_CUT);
+		return;
+	}
 	if (now < c->deadline_ms)
 		return;
 	switch (c->phase) {

@@ -87,6 +87,7 @@ struct http_conn {
 	uint32_t events;		/* registered with epoll */
 	bool waits_to_write;
 	int64_t deadline_ms;		/* end of this phase; in HTTP_ANSWER: for the next byte to be sent */
+	int64_t end_ms;			/* in HTTP_ANSWER: for the last byte */
 	struct http_peer *peer;
 	struct in6_addr address;
 	char *in;			/* received, not yet consumed; NULL while empty */

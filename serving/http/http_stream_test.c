@@ -109,6 +109,43 @@ static void stalled(struct cairn_test *t)
 	cairn_http_destroy(http);
 }
 
+/*
+ * The time for an answer ends although the client reads now and then: for a whole answer, a stream that goes
+ * on and an exchange that is not answered.
+ */
+static void too_late(struct cairn_test *t)
+{
+	for (int way = 0; way < 3; way++) {
+		struct cairn_http *http = start(t, (struct cairn_http_options){ .answer_timeout_ms = 300 });
+		int fd = dial(http);
+		struct cairn_http_exchange *x = open_stream(t, fd, 0, 1);
+		double end_s = now_s() + 20;
+		char *mega = calloc(1, 8 << 20), piece[1000];
+
+		if (way == 0)
+			EXPECT(t, !cairn_http_answer(x, 200, NULL, NULL, 0, mega, 8 << 20));
+		else if (way == 1)
+			begin(t, x);
+		while (now_s() < end_s && !atomic_load(&kept[0].num_gone) &&
+		       !atomic_load(&kept[0].num_done)) {
+			if (way == 1)
+				cairn_http_push(x, mega, 1000);
+			read_more(fd, piece, sizeof(piece), 0);
+			nap_ms(5);
+		}
+		EXPECT(t, now_s() < end_s);
+		if (way) {
+			EXPECT(t, atomic_load(&kept[0].num_gone) == 1);
+			cairn_http_abort(x);
+		}
+		EXPECT(t, WAIT_FOR(atomic_load(&kept[0].num_done) == 1, 5000));
+		EXPECT(t, last_outcome == CAIRN_HTTP_CUT);
+		free(mega);
+		close(fd);
+		cairn_http_destroy(http);
+	}
+}
+
 /* A very slow reader that reads within each time-out is not cut; the test lasts more than two time-outs. */
 static void slow_but_alive(struct cairn_test *t)
 {
@@ -175,6 +212,7 @@ static void large_answer(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "no_byte_lost", no_byte_lost }, { "back_pressure", back_pressure }, { "stalled", stalled },
+	{ "too_late", too_late },
 	{ "slow_but_alive", slow_but_alive }, { "large_answer", large_answer },
 };
 

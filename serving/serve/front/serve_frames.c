@@ -144,8 +144,7 @@ static int finish(struct serve *s, const struct cairn_wire_frame *f)
 		return 0;
 	if (f->finish.why >= CAIRN_FINISH_EXPIRED) {
 		if (f->finish.why == CAIRN_FINISH_EXPIRED)
-			cairn_api_refuse(&e, 504, "deadline_exceeded", NULL, "the answer took longer than "
-					 "%lld s", (long long)s->opt.request_s);
+			serve_refuse_late(s, &e);
 		else if (f->finish.why == CAIRN_FINISH_CONSTRAINT)
 			cairn_api_refuse(&e, 500, "constraint_failed", p->job->req.constraint_param,
 					 "the answer cannot go on as %s demands: the grammar process has "

@@ -242,6 +242,8 @@ struct serve {
 };
 
 int64_t serve_now_ns(void);
+int64_t serve_end_ns(const struct serve_job *job);	/* when --request-timeout ends; INT64_MAX: never */
+void serve_refuse_late(const struct serve *s, struct cairn_api_error *e);	/* 504: that time is over */
 
 /* serve_routes.c */
 int serve_open_http(struct serve *s);
@@ -261,6 +263,8 @@ void serve_drop_job(struct serve_job *job);	/* drops the reference that moves wi
 int serve_start_preparing(struct serve *s);
 void serve_stop_preparing(struct serve *s);
 void serve_prepare(struct serve *s, struct serve_job *job);	/* passes on the job with a new reference */
+/* Ends the jobs that have waited too long to be prepared. Returns when the next one will have; any thread. */
+int64_t serve_end_unprepared(struct serve *s);
 
 /* serve_link.c: the first six may be called from any thread, the others from the link's only */
 int serve_create_link(struct serve *s);	/* from here on jobs may be submitted */

@@ -16,7 +16,7 @@
 #include "primitives/base/error.h"
 #include "serving/serve/front/serve_front.h"
 
-#define BLOCKED_MS	20	/* retry interval for clients whose stream buffer is full */
+#define BLOCKED_NS	20000000ll	/* retry interval for clients whose stream buffer is full */
 #define KEEP_ALIVE_NS	10000000000
 #define SLOT_BITS	20
 
@@ -222,7 +222,7 @@ void serve_put_request(struct serve *s, const struct serve_part *p, const struct
 		.num_stop_ids = (int16_t)r->num_stop_ids, .adapter = (int16_t)job->adapter,
 		.num_bias = r->num_bias, .beam_width = r->use_beam_search ? (int16_t)r->n : 0,
 		.salt_hi = job->salt.hi, .salt_lo = job->salt.lo,
-		.deadline_ns = s->opt.request_s ? job->begin_ns + s->opt.request_s * 1000000000 : 0 } };
+		.deadline_ns = s->opt.request_s ? serve_end_ns(job) : 0 } };
 	struct cairn_wire_frame g = { .kind = CAIRN_WIRE_SAMPLING, .request = slot->request,
 		/* lm-eval drops the last listed token, so a lone end token must be listed too */
 		.count = (r->ignore_eos || (echoed && p->max_tokens == 1) ? CAIRN_WIRE_IGNORE_EOS : 0) |
@@ -289,6 +289,8 @@ static void admit(struct serve *s, struct serve_job *job)
 	}
 	if (s->give_up) {
 		serve_refuse_ending(&e);
+	} else if (serve_now_ns() >= serve_end_ns(job)) {
+		serve_refuse_late(s, &e);
 	} else if (atomic_load(&s->state) != SERVE_READY) {
 		cairn_api_refuse(&e, 503, "not_ready", NULL, "the worker has failed and is being restarted");
 		e.retry_after_s = 1;
@@ -344,25 +346,45 @@ static void take_lists(struct serve *s)
 	}
 }
 
-/* Flushes blocked streams and sends keep-alive comments. Returns whether any stream is still blocked. */
-static bool look_at_clients(struct serve *s)
+static void end_late(struct serve *s, struct serve_job *job)
 {
-	int64_t now = serve_now_ns();
-	bool any_blocked = false;
+	struct cairn_api_error e;
+
+	serve_refuse_late(s, &e);
+	serve_fail(job, &e);
+	serve_end_job(s, job);
+}
+
+/*
+ * Ends jobs that are late, flushes blocked streams and sends keep-alive comments. The worker ends late
+ * requests, too, but there may be none, it may hang or have left the rest to a slow client. Returns the time
+ * by which this must be called again.
+ */
+static int64_t look_at_clients(struct serve *s)
+{
+	int64_t now = serve_now_ns(), next_ns = serve_end_unprepared(s);
 
 	for (struct serve_job *job = s->live, *next; job; job = next) {
+		int64_t end_ns = serve_end_ns(job);
+
 		next = job->next_live;
+		if (now >= end_ns) {
+			end_late(s, job);
+			continue;
+		}
 		if (job->blocked && serve_flush(job)) {
 			serve_end_job(s, job);
 			continue;
 		}
-		any_blocked |= job->blocked;
+		if (job->blocked && now + BLOCKED_NS < end_ns)
+			end_ns = now + BLOCKED_NS;
+		next_ns = end_ns < next_ns ? end_ns : next_ns;
 		/* after KEEP_ALIVE_NS the engine has accepted the job, so beginning the stream is safe */
 		if (job->req.stream && !job->blocked && now - job->said_ns >= KEEP_ALIVE_NS &&
 		    serve_keep_alive(job))
 			job->said_ns = now;
 	}
-	return any_blocked;
+	return next_ns;
 }
 
 static void listen_to_worker(struct serve *s)
@@ -394,19 +416,21 @@ static void talk_to_worker(struct serve *s)
 static void *run(void *arg)
 {
 	struct serve *s = arg;
-	bool blocked = false;
+	int64_t look_ns = 0;
 
 	while (!s->stop_link) {
 		/* poll() ignores negative descriptors */
 		struct pollfd p[3] = { { s->wake_fd, POLLIN, 0 }, { s->fd, POLLIN, 0 },
 				       { s->said.fd, POLLIN, 0 } };
-		int64_t ms = (serve_next_ns(s) - serve_now_ns()) / 1000000 + 1;
+		int64_t next_ns = serve_next_ns(s), ms;
 		uint64_t count;
 
+		next_ns = look_ns < next_ns ? look_ns : next_ns;
+		ms = (next_ns - serve_now_ns()) / 1000000 + 1;
 		ms = ms < 0 ? 0 : ms > 1000 ? 1000 : ms;
 		if (cairn_out_waiting(&s->out))
 			p[1].events |= POLLOUT;
-		poll(p, 3, blocked && ms > BLOCKED_MS ? BLOCKED_MS : (int)ms);
+		poll(p, 3, (int)ms);
 		if (p[0].revents && read(s->wake_fd, &count, sizeof(count)) < 0)
 			continue;
 		serve_log_relay(s->log, &s->said);
@@ -419,7 +443,7 @@ static void *run(void *arg)
 		}
 		listen_to_worker(s);
 		talk_to_worker(s);
-		blocked = look_at_clients(s);
+		look_ns = look_at_clients(s);
 		talk_to_worker(s);
 		serve_supervise(s);
 	}

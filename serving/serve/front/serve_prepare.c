@@ -353,6 +353,44 @@ static void prepare(struct serve_job *job)
 		malloc_trim(0);
 }
 
+static struct serve_job *take_first(struct serve_queue *q)
+{
+	struct serve_job *job = q->first;
+
+	q->first = job->next;
+	if (!q->first)
+		q->tail = &q->first;
+	return job;
+}
+
+int64_t serve_end_unprepared(struct serve *s)
+{
+	int64_t now = serve_now_ns(), next = INT64_MAX;
+	struct serve_job *late = NULL, *job;
+	struct cairn_api_error e;
+
+	pthread_mutex_lock(&s->lock);
+	for (int i = 0; i < 2; i++) {	/* the first of each queue has come first */
+		struct serve_queue *q = &s->unprepared[i];
+
+		while (q->first && serve_end_ns(q->first) <= now) {
+			job = take_first(q);
+			job->next = late;
+			late = job;
+		}
+		if (q->first && serve_end_ns(q->first) < next)
+			next = serve_end_ns(q->first);
+	}
+	pthread_mutex_unlock(&s->lock);
+	serve_refuse_late(s, &e);
+	while ((job = late)) {
+		late = job->next;
+		serve_refuse(job->x, &e);
+		serve_drop_job(job);
+	}
+	return next;
+}
+
 /*
  * Takes a short job or, if there is none and another thread is left for short jobs, a long one. Returns NULL
  * if there is none to take. Call with the lock held.
@@ -360,19 +398,14 @@ static void prepare(struct serve_job *job)
 static struct serve_job *take_job(struct serve *s, bool *is_long)
 {
 	struct serve_queue *q = &s->unprepared[0];
-	struct serve_job *job;
 
 	if (!q->first && s->num_long < s->opt.threads)
 		q = &s->unprepared[1];
-	job = q->first;
-	if (!job)
-		return NULL;
-	q->first = job->next;
 	if (!q->first)
-		q->tail = &q->first;
+		return NULL;
 	*is_long = q == &s->unprepared[1];
 	s->num_long += *is_long;
-	return job;
+	return take_first(q);
 }
 
 static void *prepare_all(void *arg)

@@ -11,6 +11,7 @@
 #include "serving/serve/front/serve_front.h"
 
 #define RETRY_LOADING_S	5
+#define LATE_MS		2000	/* time to read the error after --request-timeout */
 #define MAX_BODIES	(256ll << 20)	/* limit on the bytes of all bodies; 2 * --max-body if that is more */
 
 int64_t serve_now_ns(void)
@@ -19,6 +20,11 @@ int64_t serve_now_ns(void)
 
 	clock_gettime(CLOCK_MONOTONIC, &ts);
 	return (int64_t)ts.tv_sec * 1000000000 + ts.tv_nsec;
+}
+
+int64_t serve_end_ns(const struct serve_job *job)
+{
+	return job->s->opt.request_s ? job->begin_ns + job->s->opt.request_s * 1000000000 : INT64_MAX;
 }
 
 struct cairn_api_limits serve_limits(const struct serve *s)
@@ -60,6 +66,12 @@ void serve_refuse_ending(struct cairn_api_error *e)
 {
 	cairn_api_refuse(e, 503, "shutting_down", NULL, "the server is shutting down");
 	e->retry_after_s = RETRY_LOADING_S;
+}
+
+void serve_refuse_late(const struct serve *s, struct cairn_api_error *e)
+{
+	cairn_api_refuse(e, 504, "deadline_exceeded", NULL, "the answer took longer than %lld s",
+			 (long long)s->opt.request_s);
 }
 
 struct serve_job *serve_job_get(struct serve_job *job)
@@ -354,6 +366,8 @@ int serve_open_http(struct serve *s)
 		.max_body_total = (size_t)(2 * o->max_body > MAX_BODIES ? 2 * o->max_body : MAX_BODIES),
 		.stream_buffer = (size_t)o->stream_buffer,
 		.request_timeout_ms = (int)o->header_s * 1000, .stall_timeout_ms = (int)o->stall_s * 1000,
+		/* the link ends late answers; this limits how long clients may read what it has sent */
+		.answer_timeout_ms = o->request_s ? (int)o->request_s * 1000 + LATE_MS : 0,
 		.log = log_line, .log_ctx = s,
 	};
 
