@@ -319,6 +319,7 @@ int cairn_cmd_serve(int argc, char **argv)
 	pthread_cond_init(&s->more, NULL);
 	for (int i = 0; i < 2; i++)
 		s->unprepared[i].tail = &s->unprepared[i].first;
+	s->unwritten.tail = &s->unwritten.first;
 	s->prepared_tail = &s->prepared;
 	s->argc = argc;
 	s->argv = argv;

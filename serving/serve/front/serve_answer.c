@@ -8,6 +8,7 @@
 
 #define MAX_CHUNK_TEXT		8192	/* bytes per event; even escaped they fit every --stream-buffer */
 #define MAX_CHUNK_LOGPROBS	4
+#define MAX_TURN		32	/* events of one stream before other requests have their turn */
 
 int64_t serve_count_chars(const char *s, size_t n)
 {
@@ -40,8 +41,9 @@ void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u)
 }
 
 /* Fills *out, but for its message, with the first num_logprobs log-probabilities not yet sent. */
-static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num_logprobs,
-		       struct serve_spelled *sp, struct cairn_api_choice *out)
+int serve_fill_choice(const struct serve_job *job, struct cairn_token_stream *speller,
+		      const struct serve_choice *c, size_t num_logprobs, struct serve_spelled *sp,
+		      struct cairn_api_choice *out)
 {
 	bool wanted = job->req.logprobs >= 0;
 
@@ -52,72 +54,18 @@ static int fill_choice(struct serve_job *job, struct serve_choice *c, size_t num
 	};
 	if (!wanted)
 		return 0;
-	CAIRN_TRY(serve_spell(job, c, num_logprobs, sp));
+	CAIRN_TRY(serve_spell(job, speller, c, num_logprobs, sp));
 	out->logprobs = sp->v;
 	out->num_logprobs = num_logprobs;
 	return 0;
 }
 
-static void fail_memory(struct serve_job *job)
+void serve_fail_memory(struct serve_job *job)
 {
 	struct cairn_api_error e;
 
 	cairn_api_refuse(&e, 500, NULL, NULL, "no memory for this answer");
 	serve_fail(job, &e);
-}
-
-static bool send_body(struct serve_job *job)
-{
-	size_t num = (size_t)job->num_choices;
-	struct cairn_api_choice *choices = calloc(num, sizeof(*choices));
-	struct serve_spelled *spelled = calloc(num, sizeof(*spelled));
-	struct serve_message *messages = calloc(num, sizeof(*messages));
-	struct cairn_api_out out = { 0 };
-	struct cairn_api_usage usage;
-	int ret = choices && spelled && messages ? 0 : -ENOMEM;
-
-	for (int32_t i = 0; i < job->num_parts && job->req.prompt_logprobs >= 0; i++) {
-		struct cairn_api_out *list = &job->parts[i].prompt_logprobs;
-
-		cairn_api_put(list, "]", 1);
-		ret = list->failed ? -ENOMEM : ret;
-	}
-	for (size_t i = 0; i < num && !ret; i++) {
-		struct serve_choice *c = &job->choices[i];
-
-		ret = fill_choice(job, c, serve_unsent_logprobs(c), &spelled[i], &choices[i]);
-		if (!ret)
-			ret = serve_whole_message(job, c, &messages[i], &choices[i]);
-		choices[i].finish = c->finish;
-		if (job->req.prompt_logprobs >= 0)
-			choices[i].prompt_logprobs = &job->parts[(int64_t)i / job->req.n].prompt_logprobs;
-	}
-	if (!ret) {
-		serve_usage_of(job, &usage);
-		cairn_api_body(&out, &job->answer, choices, num, &usage);
-		serve_send_json(job->x, &out);
-	}
-	for (size_t i = 0; spelled && i < num; i++)
-		serve_free_spelled(&spelled[i]);
-	for (size_t i = 0; messages && i < num; i++)
-		serve_free_message(&messages[i]);
-	/* the client may take long to read, so only the body is kept */
-	for (int32_t i = 0; i < job->num_parts; i++) {
-		cairn_api_out_free(&job->parts[i].prompt_logprobs);
-		free(job->parts[i].scored);
-		job->parts[i].scored = NULL;
-	}
-	for (size_t i = 0; i < num; i++) {
-		free(job->choices[i].logprobs);
-		job->choices[i].logprobs = NULL;
-	}
-	free(messages);
-	free(spelled);
-	free(choices);
-	cairn_api_out_free(&out);
-	if (ret)
-		fail_memory(job);
-	return true;
 }
 
 /* Sends one event of a choice. Returns 0, -EAGAIN if the client must read first, -EPIPE or -ENOMEM. */
@@ -130,7 +78,7 @@ static int push_chunk(struct serve_job *job, struct serve_choice *c)
 	struct cairn_api_usage usage;
 	struct serve_chunk chunk;
 	struct serve_spelled sp;
-	int ret = fill_choice(job, c, logprobs, &sp, &choice);
+	int ret = serve_fill_choice(job, job->s->speller, c, logprobs, &sp, &choice);
 	size_t bytes = serve_next_chunk(job, c, MAX_CHUNK_TEXT, &chunk, &choice);
 	bool last = c->finish && bytes == c->out.text.len && logprobs == unsent;
 
@@ -194,9 +142,10 @@ static int push_end(struct serve_job *job)
 	return ret;
 }
 
+/* Returns 0 at the end of the stream, 1 if more is to come, or an error; -EINPROGRESS: its turn is over. */
 static int push_all(struct serve_job *job)
 {
-	int32_t ended = 0;
+	int32_t ended = 0, num = 0;
 
 	if (job->kind == CAIRN_API_RESPONSES) {
 		CAIRN_TRY(begin_stream(job));
@@ -210,6 +159,8 @@ static int push_all(struct serve_job *job)
 			continue;	/* the prompt comes first and is not complete yet */
 		while (!c->ended && (c->new_tokens || c->out.text.len || serve_unsent_logprobs(c) ||
 				     c->finish)) {
+			if (num++ == MAX_TURN)
+				return -EINPROGRESS;
 			CAIRN_TRY(begin_stream(job));
 			CAIRN_TRY(push_chunk(job, c));
 			job->said_ns = job->last_ns;
@@ -223,22 +174,15 @@ bool serve_flush(struct serve_job *job)
 {
 	int ret = push_all(job);
 
-	job->blocked = ret == -EAGAIN;
+	job->paused = ret == -EINPROGRESS;
+	job->blocked = ret == -EAGAIN || job->paused;
 	if (ret == -ENOMEM || ret == -EINVAL || ret == -EMSGSIZE) {
-		fail_memory(job);
+		serve_fail_memory(job);
 		return true;
 	}
 	if (ret)
 		return false;	/* more tokens will come, or the client is slow or gone, which HTTP handles */
 	cairn_http_end(job->x);
-	return true;
-}
-
-/* Sends the whole answer of /v1/responses. */
-static bool send_items(struct serve_job *job)
-{
-	if (serve_send_items(job))
-		fail_memory(job);
 	return true;
 }
 
@@ -250,7 +194,10 @@ static bool update(struct serve_job *job)
 		if (!job->choices[i].finish)
 			return false;
 	}
-	return job->kind == CAIRN_API_RESPONSES ? send_items(job) : send_body(job);
+	job->unwritten = serve_is_long_body(job);
+	if (!job->unwritten)
+		serve_send_body(job, job->s->speller);
+	return true;
 }
 
 /* A worker that takes the place of a failed one is told the tokens. */
@@ -273,7 +220,7 @@ bool serve_take_prompt(struct serve_part *p, const struct serve_logprob *token)
 {
 	if (!serve_score_prompt(p, token))
 		return false;
-	fail_memory(p->job);
+	serve_fail_memory(p->job);
 	return true;
 }
 
@@ -289,7 +236,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	if (c->finish || job->req.no_answer)
 		return false;	/* the token was in flight when a stop string ended the text */
 	if (serve_echo(job, c) || keep_token(c, token->id)) {
-		fail_memory(job);
+		serve_fail_memory(job);
 		return true;
 	}
 	job->futile = 0;
@@ -298,7 +245,7 @@ bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_
 	if ((job->req.logprobs >= 0 && serve_keep_logprob(c, token)) ||
 	    (!serve_is_hidden(job, c, token->id) &&
 	     cairn_token_stream_push(c->stream, token->id, &text, &n))) {
-		fail_memory(job);
+		serve_fail_memory(job);
 		return true;
 	}
 	c->num_chars += serve_count_chars(text, n);
@@ -325,7 +272,7 @@ bool serve_take_finish(struct serve_job *job, int32_t choice, enum cairn_api_fin
 	if (c->finish)
 		return false;
 	if (serve_echo(job, c) || cairn_token_stream_finish(c->stream, &text, &n)) {
-		fail_memory(job);
+		serve_fail_memory(job);
 		return true;
 	}
 	c->num_tokens += token >= 0 && !job->req.no_answer;

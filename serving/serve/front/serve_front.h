@@ -4,23 +4,26 @@
  *
  *   serve.c		the command: start, signals, drain, exit
  *   serve_routes.c	paths and immediate answers; the HTTP loop's thread
- *   serve_prepare.c	turns a request's body into token ids; several threads
+ *   serve_prepare.c	turns a request's body into token ids, writes long answers; several threads
  *   serve_link.c	the link: requests in flight between clients and the worker; one thread
  *   serve_frames.c	handles frames from the worker; the link's thread
  *   serve_output.c	splits text into content, reasoning and calls; the link's thread
  *   serve_items.c	answers of /v1/responses; the link's thread
  *   serve_logprobs.c	log-probabilities and echoed prompts; the link's thread
- *   serve_answer.c	tokens to text, text to chunks and bodies; the link's thread
+ *   serve_answer.c	tokens to text, text to chunks; the link's thread
+ *   serve_body.c	whole answers; the link's thread or, for long ones, a preparing thread, which also
+ *			calls serve_output.c, serve_items.c and serve_logprobs.c
  *   serve_supervise.c	starts and ends workers; the link's thread
  *   resume/serve_resume.c	goes on with the answers of a worker that has failed; the link's thread
  *   serve_log.c	writes the log; a thread of its own, the only one that may block
  *
  * A job is one request of a client. The HTTP loop creates it and passes it to a preparing thread, which
- * passes it to the link, where it stays until its answer is written. Threads pass jobs on in lists under a
- * lock. Only the thread that has a job uses it, so a job needs no lock of its own. Any thread may set the
- * flag `gone` when the client has disconnected; only the link acts on it. A job has two references: the
- * exchange holds one until watch.done; the other moves with the job. The thread that drops the latter frees
- * what the job owns. The HTTP loop, which may come last, finds only the struct to free.
+ * passes it to the link, where it stays until its answer is written. A long answer that is complete goes back
+ * to a preparing thread, which writes it. Threads pass jobs on in lists under a lock. Only the thread that
+ * has a job uses it, so a job needs no lock of its own. Any thread may set the flag `gone` when the client
+ * has disconnected; the thread that has the job acts on it. A job has two references: the exchange holds one
+ * until watch.done; the other moves with the job. The thread that drops the latter frees what the job owns.
+ * The HTTP loop, which may come last, finds only the struct to free.
  *
  * The parsed body may be a hundred times as long as the body. The preparing thread frees it when the job is
  * prepared: it is not kept while an answer is made, and no other thread spends time on it.
@@ -74,8 +77,9 @@ struct serve_choice {
 	struct cairn_output_parser *parser;	/* NULL: all text is content */
 	struct cairn_output out;	/* not yet sent */
 	int32_t sent_calls;		/* calls whose first chunk has been sent */
-	struct serve_logprob *logprobs;	/* [num_logprobs] not yet sent, of the answer's tokens */
-	size_t num_logprobs, room_logprobs;
+	/* [room_logprobs] of the answer's tokens; from first_logprob on, num_logprobs are not yet sent */
+	struct serve_logprob *logprobs;
+	size_t first_logprob, num_logprobs, room_logprobs;
 	size_t num_prompt;		/* the last of the prompt's list, which are to be sent before */
 	int64_t num_chars;		/* length of the whole text so far; with echo, with the prompt */
 	int32_t num_tokens, new_tokens;	/* tokens in total; not yet sent */
@@ -116,7 +120,7 @@ struct serve_job {
 	enum cairn_api_kind kind;
 	const char *body;		/* owned by the exchange; valid until the answer begins */
 	size_t body_bytes;
-	struct serve_job *next;		/* in the unprepared or prepared list */
+	struct serve_job *next;		/* in the unprepared, prepared or unwritten list */
 	struct serve_job *next_gone;
 	int64_t begin_ns;
 
@@ -138,7 +142,9 @@ struct serve_job {
 
 	/* used by the link only */
 	struct serve_job *prev_live, *next_live;
-	bool live, streaming, blocked, refused, over;
+	bool live, streaming, refused, over;
+	bool blocked, paused;		/* the stream has more to write; paused: not because of its client */
+	bool unwritten;			/* the answer is complete, but a preparing thread is to write it */
 	int futile;			/* workers that have failed since its last token */
 	int64_t last_ns, said_ns;	/* time of the last token; of the last write to the stream */
 };
@@ -202,7 +208,8 @@ struct serve {
 	pthread_mutex_t lock;
 	pthread_cond_t more;
 	struct serve_queue unprepared[2];	/* short requests, long requests */
-	int64_t num_long;		/* threads that prepare a long request */
+	struct serve_queue unwritten;	/* long answers */
+	int64_t num_long;		/* threads that prepare a long request or write a long answer */
 	struct serve_job *prepared, **prepared_tail;
 	struct serve_job *gone;
 	bool stop_preparing;
@@ -265,6 +272,7 @@ void serve_stop_preparing(struct serve *s);
 void serve_prepare(struct serve *s, struct serve_job *job);	/* passes on the job with a new reference */
 /* Ends the jobs that have waited too long to be prepared. Returns when the next one will have; any thread. */
 int64_t serve_end_unprepared(struct serve *s);
+void serve_pass_body(struct serve *s, struct serve_job *job);	/* passes on the job and its reference */
 
 /* serve_link.c: the first six may be called from any thread, the others from the link's only */
 int serve_create_link(struct serve *s);	/* from here on jobs may be submitted */
@@ -348,13 +356,22 @@ int serve_echo(const struct serve_job *job, struct serve_choice *c);	/* call whe
 int serve_keep_logprob(struct serve_choice *c, const struct serve_logprob *token);
 size_t serve_unsent_logprobs(const struct serve_choice *c);
 /* Converts the first num of those not sent; call serve_free_spelled() even after a failure. */
-int serve_spell(const struct serve_job *job, const struct serve_choice *c, size_t num,
-		struct serve_spelled *sp);
+int serve_spell(const struct serve_job *job, struct cairn_token_stream *speller, const struct serve_choice *c,
+		size_t num, struct serve_spelled *sp);
 void serve_free_spelled(struct serve_spelled *sp);
 void serve_drop_logprobs(struct serve_choice *c, size_t num);	/* they have been sent */
 
+/* serve_body.c: these finish the exchange. speller: the calling thread's */
+bool serve_is_long_body(const struct serve_job *job);
+void serve_send_body(struct serve_job *job, struct cairn_token_stream *speller);
+void serve_write_body(struct serve_job *job);	/* any thread that has the job */
+
 /* serve_answer.c. take and flush return true if the exchange is finished; the caller must end the job. */
 void serve_usage_of(const struct serve_job *job, struct cairn_api_usage *u);
+/* Fills *out, but for its message, with the first num_logprobs log-probabilities not yet sent. */
+int serve_fill_choice(const struct serve_job *job, struct cairn_token_stream *speller,
+		      const struct serve_choice *c, size_t num_logprobs, struct serve_spelled *sp,
+		      struct cairn_api_choice *out);
 int64_t serve_count_chars(const char *s, size_t n);
 bool serve_take_prompt(struct serve_part *p, const struct serve_logprob *token);
 bool serve_take_token(struct serve_job *job, int32_t choice, const struct serve_logprob *token,
@@ -364,6 +381,7 @@ bool serve_flush(struct serve_job *job);	/* writes pending text to the stream */
 /* Sends a comment and begins the stream if needed. Returns whether the comment was queued. */
 bool serve_keep_alive(struct serve_job *job);
 void serve_fail(struct serve_job *job, const struct cairn_api_error *e);	/* finishes the exchange */
+void serve_fail_memory(struct serve_job *job);
 
 /* serve_supervise.c */
 void serve_supervise(struct serve *s);		/* starts, checks and reaps workers; call often */

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_items - sends the answers of /v1/responses; runs in the link's thread */
+/* serve_items - sends the answers of /v1/responses */
 #include <string.h>
 
 #include "primitives/base/error.h"

@@ -142,7 +142,10 @@ void serve_end_job(struct serve *s, struct serve_job *job)
 	job->over = true;
 	if (!job->refused)
 		observe(s, job);
-	serve_drop_job(job);
+	if (job->unwritten)
+		serve_pass_body(s, job);
+	else
+		serve_drop_job(job);
 }
 
 static void fail_live(struct serve *s, const struct cairn_api_error *e)
@@ -377,7 +380,7 @@ static int64_t look_at_clients(struct serve *s)
 			continue;
 		}
 		if (job->blocked && now + BLOCKED_NS < end_ns)
-			end_ns = now + BLOCKED_NS;
+			end_ns = job->paused ? now : now + BLOCKED_NS;
 		next_ns = end_ns < next_ns ? end_ns : next_ns;
 		/* after KEEP_ALIVE_NS the engine has accepted the job, so beginning the stream is safe */
 		if (job->req.stream && !job->blocked && now - job->said_ns >= KEEP_ALIVE_NS &&

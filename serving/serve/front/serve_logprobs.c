@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /*
- * serve_logprobs - log-probabilities of prompts and answers, and echoed prompts; runs in the link's thread
+ * serve_logprobs - log-probabilities of prompts and answers, and echoed prompts
  *
  * The answers to a prompt share its text and its log-probabilities: with n answers, a copy for each would
  * make gigabytes of a few short requests. The text is written by the preparing thread and copied to an answer
@@ -105,7 +105,14 @@ int serve_score_prompt(struct serve_part *p, const struct serve_logprob *token)
 
 int serve_keep_logprob(struct serve_choice *c, const struct serve_logprob *token)
 {
-	if (c->num_logprobs == c->room_logprobs) {
+	size_t end = c->first_logprob + c->num_logprobs;
+
+	if (end == c->room_logprobs && c->first_logprob > c->num_logprobs) {
+		memcpy(c->logprobs, c->logprobs + c->first_logprob, c->num_logprobs * sizeof(*c->logprobs));
+		c->first_logprob = 0;
+		end = c->num_logprobs;
+	}
+	if (end == c->room_logprobs) {
 		size_t room = c->room_logprobs ? 2 * c->room_logprobs : 8;
 		struct serve_logprob *grown = realloc(c->logprobs, room * sizeof(*grown));
 
@@ -114,8 +121,9 @@ int serve_keep_logprob(struct serve_choice *c, const struct serve_logprob *token
 		c->logprobs = grown;
 		c->room_logprobs = room;
 	}
-	c->logprobs[c->num_logprobs] = *token;
-	c->logprobs[c->num_logprobs++].text_offset = c->num_chars;
+	c->logprobs[end] = *token;
+	c->logprobs[end].text_offset = c->num_chars;
+	c->num_logprobs++;
 	return 0;
 }
 
@@ -129,7 +137,7 @@ static const struct serve_logprob *logprob_at(const struct serve_part *p, const 
 					      size_t i)
 {
 	return i < c->num_prompt ? &p->scored[p->num_ids - c->num_prompt + i] :
-				   &c->logprobs[i - c->num_prompt];
+				   &c->logprobs[c->first_logprob + i - c->num_prompt];
 }
 
 void serve_drop_logprobs(struct serve_choice *c, size_t num)
@@ -139,8 +147,7 @@ void serve_drop_logprobs(struct serve_choice *c, size_t num)
 	c->num_prompt -= prompt;
 	num -= prompt;
 	c->num_logprobs -= num;
-	if (num && c->num_logprobs)
-		memmove(c->logprobs, c->logprobs + num, c->num_logprobs * sizeof(*c->logprobs));
+	c->first_logprob = c->num_logprobs ? c->first_logprob + num : 0;
 }
 
 void serve_free_spelled(struct serve_spelled *sp)
@@ -150,19 +157,19 @@ void serve_free_spelled(struct serve_spelled *sp)
 	cairn_api_out_free(&sp->arena);
 }
 
-static int spell_token(struct serve *s, struct serve_spelled *sp, int32_t id, float logprob,
-		       struct cairn_api_token *to)
+static int spell_token(struct cairn_token_stream *speller, struct serve_spelled *sp, int32_t id,
+		       float logprob, struct cairn_api_token *to)
 {
 	const char *bytes;
 
-	CAIRN_TRY(cairn_token_stream_bytes(s->speller, id, &bytes, &to->num_bytes));
+	CAIRN_TRY(cairn_token_stream_bytes(speller, id, &bytes, &to->num_bytes));
 	cairn_api_put(&sp->arena, bytes, to->num_bytes);
 	to->logprob = logprob;
 	return 0;
 }
 
-int serve_spell(const struct serve_job *job, const struct serve_choice *c, size_t num,
-		struct serve_spelled *sp)
+int serve_spell(const struct serve_job *job, struct cairn_token_stream *speller, const struct serve_choice *c,
+		size_t num, struct serve_spelled *sp)
 {
 	const struct serve_part *p = part_of(job, c);
 	size_t at = 0;
@@ -175,9 +182,9 @@ int serve_spell(const struct serve_job *job, const struct serve_choice *c, size_
 
 		sp->v[i] = (struct cairn_api_logprob){ .top = top, .num_top = l->num_top,
 						       .text_offset = l->text_offset };
-		CAIRN_TRY(spell_token(job->s, sp, l->id, l->logprob, &sp->v[i].token));
+		CAIRN_TRY(spell_token(speller, sp, l->id, l->logprob, &sp->v[i].token));
 		for (int32_t k = 0; k < l->num_top; k++)
-			CAIRN_TRY(spell_token(job->s, sp, l->top[k].id, l->top[k].value, &top[k]));
+			CAIRN_TRY(spell_token(speller, sp, l->top[k].id, l->top[k].value, &top[k]));
 	}
 	if (!sp->v || !sp->top || sp->arena.failed)
 		return cairn_error(ENOMEM, "serve: no memory for log-probabilities");

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_output - the text of an answer as content, reasoning and calls; runs in the link's thread */
+/* serve_output - the text of an answer as content, reasoning and calls */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

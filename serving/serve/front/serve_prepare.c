@@ -3,7 +3,8 @@
  * serve_prepare - turns the body of a request into token ids
  *
  * Parsing JSON, rendering a template and tokenizing take milliseconds for a long prompt. Separate threads do
- * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize.
+ * this work, so that neither the HTTP loop nor the link waits. They also answer /tokenize and /detokenize,
+ * and write long answers (serve_body.c).
  *
  * Requests of more than LONG_BODY bytes wait in a queue of their own. One thread never serves that queue, so
  * that a short request need not wait for a long one. A text that cannot fit the context, however it is
@@ -353,6 +354,13 @@ static void prepare(struct serve_job *job)
 		malloc_trim(0);
 }
 
+static void add_last(struct serve_queue *q, struct serve_job *job)
+{
+	job->next = NULL;
+	*q->tail = job;
+	q->tail = &job->next;
+}
+
 static struct serve_job *take_first(struct serve_queue *q)
 {
 	struct serve_job *job = q->first;
@@ -363,11 +371,19 @@ static struct serve_job *take_first(struct serve_queue *q)
 	return job;
 }
 
+static void end_late(struct serve_job *job)
+{
+	struct cairn_api_error e;
+
+	serve_refuse_late(job->s, &e);
+	serve_refuse(job->x, &e);
+	serve_drop_job(job);
+}
+
 int64_t serve_end_unprepared(struct serve *s)
 {
 	int64_t now = serve_now_ns(), next = INT64_MAX;
 	struct serve_job *late = NULL, *job;
-	struct cairn_api_error e;
 
 	pthread_mutex_lock(&s->lock);
 	for (int i = 0; i < 2; i++) {	/* the first of each queue has come first */
@@ -382,28 +398,26 @@ int64_t serve_end_unprepared(struct serve *s)
 			next = serve_end_ns(q->first);
 	}
 	pthread_mutex_unlock(&s->lock);
-	serve_refuse_late(s, &e);
 	while ((job = late)) {
 		late = job->next;
-		serve_refuse(job->x, &e);
-		serve_drop_job(job);
+		end_late(job);
 	}
 	return next;
 }
 
 /*
- * Takes a short job or, if there is none and another thread is left for short jobs, a long one. Returns NULL
- * if there is none to take. Call with the lock held.
+ * Takes a short job or, if there is none and another thread is left for short jobs, a long one: first those
+ * that only have to be written. Returns NULL if there is none to take. Call with the lock held.
  */
 static struct serve_job *take_job(struct serve *s, bool *is_long)
 {
 	struct serve_queue *q = &s->unprepared[0];
 
 	if (!q->first && s->num_long < s->opt.threads)
-		q = &s->unprepared[1];
+		q = s->unwritten.first ? &s->unwritten : &s->unprepared[1];
 	if (!q->first)
 		return NULL;
-	*is_long = q == &s->unprepared[1];
+	*is_long = q != &s->unprepared[0];
 	s->num_long += *is_long;
 	return take_first(q);
 }
@@ -425,6 +439,11 @@ static void *prepare_all(void *arg)
 		if (stopped || atomic_load(&job->gone)) {
 			cairn_http_abort(job->x);
 			serve_drop_job(job);
+		} else if (serve_now_ns() >= serve_end_ns(job)) {
+			end_late(job);
+		} else if (job->unwritten) {
+			serve_write_body(job);
+			serve_drop_job(job);
 		} else {
 			prepare(job);
 		}
@@ -441,11 +460,25 @@ void serve_prepare(struct serve *s, struct serve_job *job)
 
 	serve_job_get(job);
 	pthread_mutex_lock(&s->lock);
-	job->next = NULL;
-	*q->tail = job;
-	q->tail = &job->next;
+	add_last(q, job);
 	pthread_cond_signal(&s->more);
 	pthread_mutex_unlock(&s->lock);
+}
+
+void serve_pass_body(struct serve *s, struct serve_job *job)
+{
+	bool stopped;
+
+	pthread_mutex_lock(&s->lock);
+	stopped = s->stop_preparing;	/* then no thread may be left */
+	if (!stopped)
+		add_last(&s->unwritten, job);
+	pthread_cond_signal(&s->more);
+	pthread_mutex_unlock(&s->lock);
+	if (!stopped)
+		return;
+	cairn_http_abort(job->x);
+	serve_drop_job(job);
 }
 
 int serve_start_preparing(struct serve *s)

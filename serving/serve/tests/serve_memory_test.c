@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-/* serve_memory_test - how much memory requests hold, from their arrival to their end */
+/* serve_memory_test - what requests cost the front: memory, and time of the threads that all of them share */
 #include <dirent.h>
 
 #include "conformance/harness.h"
@@ -81,14 +81,14 @@ static void bodies_streamed(struct cairn_test *t)
 	free(body);
 }
 
-/* Returns the processor time in ms of one of the front's threads. */
+/* Returns the processor time in ms of one of the front's threads, or with "" that of all. */
 static double cpu_ms(const struct server *s, const char *thread)
 {
 	char path[128], text[512] = "", *end;
 	unsigned long user = 0, system = 0;
 	FILE *f;
 
-	snprintf(path, sizeof(path), "/proc/%d/task/%.20s/stat", s->pid, thread);
+	snprintf(path, sizeof(path), "/proc/%d/%s%.20s/stat", s->pid, *thread ? "task/" : "", thread);
 	f = fopen(path, "r");
 	if (f && !fgets(text, sizeof(text), f))
 		text[0] = 0;
@@ -149,21 +149,29 @@ static void loops_are_free(struct cairn_test *t)
 	free(body);
 }
 
+/* Writes a request whose prompt of num tokens, 1023 at most, is repeated in 64 answers. */
+static void write_echo(char body[4000], int num)
+{
+	char *p = body + sprintf(body, "{\"prompt\":[5");
+
+	for (int i = 1; i < num; i++)
+		p += sprintf(p, ",5");
+	sprintf(p, "],\"n\":64,\"max_tokens\":1,\"echo\":true,\"logprobs\":20}");
+}
+
 /*
  * Prompts of 1023 tokens wait in the queue, each to be echoed in 64 answers with 20 log-probabilities a
  * token. Such a request has 3 KB. The log-probabilities take 12 MB if there is a list for each answer.
  */
 static void echo_queued(struct cairn_test *t)
 {
-	enum { NUM = 16, TOKENS = 1023 };
-	char path[PATH_MAX], body[4000], *p = body + sprintf(body, "{\"prompt\":[5");
+	enum { NUM = 16 };
+	char path[PATH_MAX], body[4000];
 	struct server s;
 	int fds[NUM], busy;
 	double before, after;
 
-	for (int i = 1; i < TOKENS; i++)
-		p += sprintf(p, ",5");
-	sprintf(p, "],\"n\":64,\"max_tokens\":1,\"echo\":true,\"logprobs\":20}");
+	write_echo(body, 1023);
 	if (!beside(t, "fault_plugin.so", path, sizeof(path)) ||
 	    !start_server(t, &s, FAULT_ARGS(path, "--batch", "64")) || !EXPECT(t, wait_ready(&s)))
 		return;
@@ -183,9 +191,64 @@ static void echo_queued(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/* Reads an answer up to its end. Returns the number of bytes. */
+static size_t read_long(struct cairn_test *t, int fd, const char *end)
+{
+	static char piece[1 << 16];
+	size_t bytes = 0, len = strlen(end), kept = 0;
+	ssize_t n;
+
+	while ((n = read_more(fd, piece + kept, sizeof(piece) - kept, 60000)) > 0) {
+		bytes += (size_t)n;
+		n += (ssize_t)kept;
+		if ((size_t)n >= len && !memcmp(piece + n - len, end, len))
+			break;
+		kept = (size_t)n < len ? (size_t)n : len;
+		memmove(piece, piece + n - kept, kept);
+	}
+	EXPECT(t, n > 0);
+	return bytes;
+}
+
+/*
+ * An answer of 7 MB to 1 KB: 64 times the log-probabilities of 300 tokens. The link and the HTTP loop must
+ * have a small share of the front's work for it.
+ */
+static void long_answer(struct cairn_test *t)
+{
+	char body[4000];
+	struct server s;
+	double loops, all;
+	size_t bytes;
+	int fd;
+
+	write_echo(body, 300);
+	if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--batch", "64", "--quiet", NULL }))
+		return;
+	EXPECT(t, wait_ready(&s));
+	loops = loops_ms(&s);
+	all = cpu_ms(&s, "");
+	for (int i = 0; i < 2; i++) {
+		fd = ask_stream(&s, PATH, body);
+		bytes = read_long(t, fd, "}}}");
+		EXPECT(t, bytes > 4 << 20);
+		close(fd);
+	}
+	loops = loops_ms(&s) - loops;
+	all = cpu_ms(&s, "") - all;
+	cairn_note(t, "%zu bytes; HTTP loop and link took %.0f of %.0f ms", bytes, loops, all);
+	EXPECT(t, loops < all / 2);
+	/* a stream of 4800 events, which the link writes in many turns */
+	strcpy(strrchr(body, '}'), ",\"stream\":true}");
+	fd = ask_stream(&s, PATH, body);
+	EXPECT(t, read_long(t, fd, "data: [DONE]\n\n\r\n0\r\n\r\n") > 4 << 20);
+	close(fd);
+	stop_server(&s);
+}
+
 static const struct cairn_unit units[] = {
 	{ "echo_queued", echo_queued }, { "bodies_streamed", bodies_streamed },
-	{ "loops_are_free", loops_are_free },
+	{ "loops_are_free", loops_are_free }, { "long_answer", long_answer },
 };
 
 const struct cairn_family cairn_serve_memory_family = {
