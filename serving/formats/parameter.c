@@ -150,9 +150,9 @@ static bool is_text_choice(const json_t *schema, const char *value, size_t len)
 }
 
 /*
- * Adds to `to` what a parser needs of a parameter: its types and, if strings are not the only ones, the strings
- * among its choices. *left: how many parameters and strings may be added; without room for all strings there
- * are none, and any text is one.
+ * Adds to `to` what a parser needs of a parameter: its types and, if strings are not the only ones, the
+ * strings among its choices. *left: how many parameters and strings may be added; without room for all
+ * strings there are none, and any text is one.
  */
 static int add_parameter(const json_t *parameters, const json_t *schema, const char *key, json_t *to,
 			 int *left)
