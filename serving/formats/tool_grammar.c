@@ -368,5 +368,7 @@ int cairn_tool_grammar(const struct cairn_tool_grammar *g, struct cairn_api_out 
 	}
 	if (!num)
 		return cairn_error(ENOENT, "tool_grammar: no tool has this name");
-	return out->failed ? cairn_error(ENOMEM, "tool_grammar: no memory") : 0;
+	if (out->failed)
+		return cairn_error(ENOMEM, "tool_grammar: no memory");
+	return check_size(out);
 }

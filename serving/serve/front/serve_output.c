@@ -80,9 +80,6 @@ static int force_calls(struct serve_job *job, struct cairn_api_error *e)
 	struct cairn_api_out text = { 0 };
 	int ret = cairn_tool_grammar(&g, &text);
 
-	if (!ret && text.len > CAIRN_GRAMMAR_MAX_TEXT)
-		ret = cairn_error(EINVAL, "the grammar of the tools has %zu bytes, at most %d are accepted",
-				  text.len, CAIRN_GRAMMAR_MAX_TEXT);
 	if (ret) {
 		cairn_api_out_free(&text);
 		return ret == -ENOMEM ? cairn_api_refuse(e, 500, NULL, NULL, "no memory for this request") :
