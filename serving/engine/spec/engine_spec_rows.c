@@ -26,6 +26,7 @@ static void add_chain(struct cairn_engine *e, struct request *r, const struct ca
 		part->num_rows = rows;
 		part->chained = at > 0;
 		part->draw = NULL;
+		part->treat = NULL;
 		if (e->chain_rows == 1)
 			engine_add_draw(e, r, item, offset + at, drafts, at, f, part);
 		cairn_worker_add(e->worker, part);
