@@ -517,11 +517,15 @@ void engine_finish(struct cairn_engine *e, struct request *r, int32_t index, enu
 int cairn_engine_cancel(struct cairn_engine *e, uint64_t id)
 {
 	struct request *r = find_id(e, id);
+	int ret;
 
 	if (!r || r->cancelled)
 		return cairn_error(ENOENT, "there is no request %llu", (unsigned long long)id);
-	r->cancelled = 1;
-	return cairn_scheduler_cancel(e->scheduler, r->handle);
+	ret = cairn_scheduler_cancel(e->scheduler, r->handle);
+	if (ret == -ENOENT)	/* its sequences have ended, and so it ends without being cancelled */
+		return cairn_error(ENOENT, "request %llu ends in this step", (unsigned long long)id);
+	r->cancelled = !ret;
+	return ret;
 }
 
 int cairn_engine_stop(struct cairn_engine *e, uint64_t id, int32_t index)

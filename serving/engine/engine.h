@@ -272,7 +272,8 @@ void cairn_engine_destroy(struct cairn_engine *engine);	/* NULL is legal; reques
  */
 int cairn_engine_submit(struct cairn_engine *engine, const struct cairn_request *request);
 /* Cancels a request. No pass launched from now on has a row of it. The next step calls on_finish with
- * CAIRN_FINISH_CANCELLED for each unfinished answer; no on_token comes before. -ENOENT: no such request. */
+ * CAIRN_FINISH_CANCELLED for each unfinished answer; no on_token comes before. -ENOENT: no such request, or
+ * it ends in this step anyway. */
 int cairn_engine_cancel(struct cairn_engine *engine, uint64_t id);
 /* The same for one answer, with CAIRN_FINISH_STOP. -ENOENT: no such answer; -EINVAL: a beam search. */
 int cairn_engine_stop(struct cairn_engine *engine, uint64_t id, int32_t index);

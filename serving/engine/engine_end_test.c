@@ -69,6 +69,57 @@ static void cancelled_by_itself(struct cairn_test *t)
 	close_engine(t, &f);
 }
 
+/* A request whose end cancels another one. */
+struct canceller {
+	struct answer answer;		/* must be first: done() takes it as its context */
+	int ret;			/* of cairn_engine_cancel() */
+};
+
+static void cancel_other(void *ctx, int32_t index, enum cairn_finish why, int32_t token)
+{
+	struct canceller *c = ctx;
+
+	done(ctx, index, why, token);
+	c->ret = cairn_engine_cancel(c->answer.engine, c->answer.id);
+}
+
+/*
+ * A request and a beam search end in the same step, or within a few steps. on_finish of the former cancels
+ * the latter, which must end in any case, and once.
+ */
+static void cancelled_by_another(struct cairn_test *t)
+{
+	struct cairn_engine_options opt = small;
+
+	opt.in_turn = 1;
+	for (int more = -3; more <= 3; more++) {
+		struct cairn_request first, beams;
+		struct canceller c = { .ret = 1 };
+		struct answer a[2] = { 0 };
+		struct fixture f;
+		int busy = 1;
+
+		if (open_engine(t, &f, &opt))
+			return;
+		first = request(&f.g, 12, 6, &c.answer);
+		first.on_finish = cancel_other;
+		beams = request(&f.g, 12, 6 + more, &a[0]);
+		beams.beam_width = beams.num_seqs = 2;
+		first.ignore_eos = beams.ignore_eos = 1;
+		c.answer.engine = f.e;
+		c.answer.id = beams.id;
+		EXPECT(t, cairn_engine_submit(f.e, &first) == 0 && cairn_engine_submit(f.e, &beams) == 0);
+		for (int i = 0; i < 60 && busy; i++)
+			EXPECT(t, cairn_engine_step(f.e, &busy) == 0);
+		EXPECT(t, !busy && c.answer.num_finished == 1);
+		for (int i = 0; i < 2; i++)
+			EXPECT(t, a[i].num_finished == 1 &&
+				  a[i].why == (c.ret ? CAIRN_FINISH_LENGTH : CAIRN_FINISH_CANCELLED));
+		EXPECT(t, c.ret == 0 || c.ret == -ENOENT);
+		close_engine(t, &f);
+	}
+}
+
 /* Ends three answers: one by on_token, one by cairn_engine_stop() from on_token, and one (the last or the
  * first) before its sequence is forked. */
 static void one_answer_stopped(struct cairn_test *t)
@@ -169,6 +220,7 @@ static void expired(struct cairn_test *t)
 static const struct cairn_unit units[] = {
 	{ "cancelled_at_any_time", cancelled_at_any_time },
 	{ "cancelled_by_itself", cancelled_by_itself },
+	{ "cancelled_by_another", cancelled_by_another },
 	{ "one_answer_stopped", one_answer_stopped },
 	{ "stop_ids", stop_ids },
 	{ "expired", expired },
