@@ -58,6 +58,7 @@ static void make_client(struct cairn_test *t, const struct golden *g, struct cli
 		return;
 	}
 	c->r.num_seqs = 1 + below(t, ANSWERS) * below(t, 2);
+	c->r.num_given = c->r.num_seqs > 1 ? 0 : below(t, c->r.num_prompt) * below(t, 2);
 	s->temperature = below(t, 2) ? 1 : 0;
 	s->seed = cairn_rand(t);
 	s->presence_penalty = below(t, 3) ? 0 : 0.5f;

@@ -70,11 +70,7 @@ struct draw {
 	/* The draws of drafted rows come after that of row 0 of their tree; the plan keeps their drafts. */
 	int32_t num_drafts;
 	const int32_t *drafts, *parents;	/* [num_drafts] */
-	/*
-	 * token counters: those of a drafted row; for the first row of an answer with given tokens, the slot
-	 * with the counts of the prompt alone, from which the row's are copied; -1: none
-	 */
-	int32_t slot;
+	int32_t slot;			/* token counters of a drafted row; -1: none */
 	int32_t number;			/* number of the draw within its answer */
 	int masked;
 	const uint32_t *mask;		/* the mask that was used, once a masked draw has been made */
@@ -208,8 +204,6 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 						    int32_t index, int32_t offset,
 						    const int32_t *drafts, int32_t num,
 						    struct cairn_worker_treat *place);
-/* Frees the slot of row 0's draw, if any: it holds counters of the prompt, for its pass alone to copy. */
-void engine_treat_copied(struct cairn_engine *e, struct draw *d);
 /*
  * d[1 .. num] are the draws of an answer's drafted rows. `last` is the row of the last draw that counts: its
  * counters become the answer's. Frees the other slots. a: NULL if the answer has ended.

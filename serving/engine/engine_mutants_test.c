@@ -67,6 +67,13 @@ static int prompts_not_counted(const struct cairn_token_counts_args *args, void 
 	return args->prompt ? nothing_counted(args, stream) : cairn_token_counts_ref(args, stream);
 }
 
+/* Loses the tokens of an answer that another engine has begun. A pass counts its own draws without indptr. */
+static int given_not_counted(const struct cairn_token_counts_args *args, void *stream)
+{
+	return args->indptr && !args->prompt ? nothing_counted(args, stream) :
+	       cairn_token_counts_ref(args, stream);
+}
+
 static int nothing_cleared(const struct cairn_token_counts_args *args, void *stream)
 {
 	struct cairn_token_counts_args adds = *args;
@@ -114,6 +121,7 @@ static const struct mutant {
 	MUTANT(pick_ids, next_followed),
 	MUTANT(token_counts, nothing_counted),
 	MUTANT(token_counts, prompts_not_counted),
+	MUTANT(token_counts, given_not_counted),
 	MUTANT(token_counts, nothing_cleared),
 	MUTANT(penalize, nothing_penalized),
 	MUTANT(penalize, nothing_forbidden),
@@ -132,6 +140,7 @@ static void make_requests(const struct golden *g, struct cairn_request *reqs, st
 		memset(answers[i], 0, sizeof(answers[i]));
 		reqs[i] = request(g, 22 + 3 * i, 14, &answers[i][0]);
 		reqs[i].num_seqs = i % 2 + 1;
+		reqs[i].num_given = i == 4 ? 9 : 0;
 		reqs[i].stop_ids = stops;
 		reqs[i].num_stop_ids = 9;
 		s->temperature = 1.2f;

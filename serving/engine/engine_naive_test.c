@@ -86,6 +86,7 @@ void naive_treat(const struct naive *n, const struct cairn_request *r, const int
 {
 	const struct cairn_sampling *s = &r->sampling;
 	float repetition = s->repetition_penalty != 0 ? s->repetition_penalty : 1;
+	int begin = r->num_prompt - r->num_given;
 
 	for (int i = 0; i < s->num_bias; i++)
 		logits[s->bias[i].token] += s->bias[i].bias;
@@ -94,13 +95,13 @@ void naive_treat(const struct naive *n, const struct cairn_request *r, const int
 
 		for (int i = 0; i < len; i++) {
 			in_all += tokens[i] == j;
-			in_answer += tokens[i] == j && i >= r->num_prompt;
+			in_answer += tokens[i] == j && i >= begin;
 		}
 		if (in_all)
 			logits[j] = logits[j] > 0 ? logits[j] / repetition : logits[j] * repetition;
 		if (in_answer)
 			logits[j] -= s->frequency_penalty * (float)in_answer + s->presence_penalty;
-		if (len - r->num_prompt < s->min_new_tokens && ends(n, r, j))
+		if (len - begin < s->min_new_tokens && ends(n, r, j))
 			logits[j] = -INFINITY;
 	}
 }
@@ -137,7 +138,7 @@ int naive_answer(struct cairn_test *t, struct naive *n, const struct cairn_reque
 
 	memcpy(tokens, r->prompt, (size_t)len * sizeof(*tokens));
 	while (len - r->num_prompt < r->max_new_tokens) {
-		uint64_t offset = (uint64_t)(len - r->num_prompt);
+		uint64_t offset = (uint64_t)(len - r->num_prompt + r->num_given);
 		struct cairn_sample_args draw = {
 			.size = sizeof(draw), .out = &tokens[len], .logits = logits,
 			.temperature = &s->temperature, .top_k = &s->top_k, .top_p = &s->top_p,

@@ -34,7 +34,7 @@ void naive_close(struct naive *n);
 int naive_logits(struct cairn_test *t, struct naive *n, const int32_t *tokens, int len, float *logits);
 
 /* Applies r's penalties, biases and min_new_tokens to the logits; the
- * answer so far is tokens[num_prompt .. len). */
+ * answer so far is tokens[num_prompt - num_given .. len). */
 void naive_treat(const struct naive *n, const struct cairn_request *r, const int32_t *tokens, int len,
 		 float *logits);
 void naive_log_softmax(const struct naive *n, const float *logits, double *logprobs);

@@ -56,10 +56,8 @@ int engine_remote_copies(struct cairn_engine *e, const struct cairn_step_plan *p
 /* Frees the counters of drafted rows whose pass was not launched. */
 static void drop_drafts(struct cairn_engine *e, struct engine_flight *f)
 {
-	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts) {
-		engine_treat_copied(e, &f->draws[i]);
+	for (int32_t i = 0; i < f->num_draws; i += 1 + f->draws[i].num_drafts)
 		engine_treat_drawn(e, NULL, &f->draws[i], f->draws[i].num_drafts, 0);
-	}
 }
 
 /* Takes back a pass that has drawn nothing. */

@@ -165,7 +165,6 @@ static int take_draws(struct cairn_engine *e, struct draw *d, const struct cairn
 	struct answer *a;
 
 	memset(e->stops + i, 0, (size_t)d->num_drafts + 1);
-	engine_treat_copied(e, d);
 	for (int32_t k = 0; k <= accepted; k++) {
 		e->stops[i + path[k]] = (uint8_t)take_token(e, d + path[k], w, i + path[k]);
 		if (e->stops[i + path[k]])
@@ -242,8 +241,7 @@ void engine_add_draw(struct cairn_engine *e, struct request *r, const struct cai
 		      engine_treat(e, r, item->index, offset, t);
 	f->draws[f->num_draws++] = (struct draw){
 		.handle = item->request, .index = item->index, .place = -1,
-		.slot = num ? t->slot : t->forks ? t->from : -1,
-		.number = offset, .masked = t->masked,
+		.slot = num ? t->slot : -1, .number = offset, .masked = t->masked,
 	};
 }
 
@@ -288,6 +286,9 @@ static int launch(struct cairn_engine *e, const struct cairn_step_plan *p)
 	struct engine_flight *f = flight_behind(e, cairn_worker_in_flight(e->worker));
 	int ret;
 
+	if (p->num_draws > e->num_count_slots)
+		return cairn_error(EIO, "engine: %d slots of token counters are left for %d draws",
+				   e->num_count_slots, p->num_draws);
 	f->num_draws = f->num_scored = 0;
 	cairn_worker_begin(e->worker);
 	for (int32_t i = 0; i < p->num_items; i++)

@@ -197,19 +197,18 @@ const struct cairn_worker_treat *engine_treat(struct cairn_engine *e, struct req
 {
 	const struct cairn_sampling *s = &r->req.sampling;
 	struct answer *a = r->beams ? NULL : &r->answers[index];
-	int begins = 0;
-	int32_t from = -1;
+	int begins = 0, resumes;
 
 	if (r->counts && a && a->slot < 0) {
-		if (r->given)	/* the prompt is counted in a slot of its own, which is copied */
-			from = e->count_slots[--e->num_count_slots];
 		a->slot = e->count_slots[--e->num_count_slots];
 		begins = 1;
 	}
+	resumes = begins && r->given;
 	*t = (struct cairn_worker_treat){
 		.slot = a ? a->slot : -1, .begins = begins, .prompt = r->prompt,
-		.num_prompt = r->prompt ? r->req.num_prompt - r->req.num_given : 0, .forks = from >= 0,
-		.from = from, .drafts = r->given, .num_drafts = from >= 0 ? r->req.num_given : 0,
+		.num_prompt = r->prompt ? r->req.num_prompt - r->req.num_given : 0, .forks = resumes,
+		.from = resumes ? a->slot : -1, .drafts = r->given,
+		.num_drafts = resumes ? r->req.num_given : 0,
 		.repetition = has_repetition(s) ? s->repetition_penalty : 1,
 		.frequency = s->frequency_penalty, .presence = s->presence_penalty,
 		.bias_at = r->bias_at, .num_bias = s->num_bias, .forbidden_at = r->forbidden_at,
@@ -235,13 +234,6 @@ const struct cairn_worker_treat *engine_treat_draft(struct cairn_engine *e, stru
 	t->drafts = drafts;
 	t->num_drafts = num;
 	return t;
-}
-
-void engine_treat_copied(struct cairn_engine *e, struct draw *d)
-{
-	if (d->slot >= 0)
-		e->count_slots[e->num_count_slots++] = d->slot;
-	d->slot = -1;
 }
 
 void engine_treat_drawn(struct cairn_engine *e, struct answer *a, struct draw *d, int32_t num, int32_t last)

@@ -8,6 +8,7 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
+#include "serving/base/clock.h"
 #include "serving/engine/engine_naive_test.h"
 
 enum { NUM = 8 };
@@ -156,6 +157,81 @@ static void drawn_late_ref(struct cairn_test *t)
 	drawn(t, "late_ref2");
 }
 
+static void submit_counted(struct cairn_test *t, struct cairn_engine *e, const struct golden *g, int i,
+			   int32_t num_given, int64_t deadline_ns, struct cairn_request *r, struct answer *a)
+{
+	*r = request(g, 12 + i, 8, a);
+	r->ignore_eos = 1;
+	r->num_given = num_given;
+	r->deadline_ns = deadline_ns;
+	r->sampling.presence_penalty = 0.5f;
+	r->sampling.repetition_penalty = 1.4f;
+	EXPECT(t, cairn_engine_submit(e, r) == 0);
+}
+
+/*
+ * The counters of a full batch must suffice for the batch that replaces it in one plan. The first four
+ * requests are cancelled while their pass is in flight, or expire in the very plan that admits the others.
+ */
+static void replaced(struct cairn_test *t, int expires)
+{
+	const enum cairn_finish ended = expires ? CAIRN_FINISH_EXPIRED : CAIRN_FINISH_CANCELLED;
+	const int64_t deadline = expires ? cairn_clock_ns() + 50000000 : 0;
+	struct cairn_engine_options opt = {
+		.max_batch = NUM / 2, .max_context = 64, .decode = CAIRN_DECODE_UNFUSED,
+	};
+	struct answer *answers = calloc(NUM, sizeof(*answers));
+	struct cairn_request reqs[NUM];
+	int32_t want[MAX_NEW];
+	struct cairn_engine *e;
+	struct cairn_model *m;
+	struct cairn_impl impl;
+	struct naive n;
+	struct golden g;
+	int busy;
+
+	if (open_model(t, "ref", "llama3_tiny", &impl, &g, &m))
+		goto out;
+	if (naive_open(t, &n, g.dir) || !EXPECT(t, cairn_engine_create(&e, m, &opt) == 0))
+		goto out_model;
+	for (int i = 0; i < NUM; i++)
+		submit_counted(t, e, &g, i, 5, i < NUM / 2 ? deadline : 0, &reqs[i], &answers[i]);
+	EXPECT(t, cairn_engine_step(e, &busy) == 0);
+	if (expires)
+		EXPECT(t, cairn_engine_step(e, &busy) == 0);
+	for (int i = 0; i < NUM / 2 && !expires; i++)
+		EXPECT(t, cairn_engine_cancel(e, reqs[i].id) == 0);
+	while (cairn_clock_ns() < deadline)
+		;
+	EXPECT(t, cairn_engine_run(e) == 0);
+	for (int i = 0; i < NUM; i++) {
+		int num = naive_answer(t, &n, &reqs[i], 0, want);
+
+		EXPECT(t, answers[i].num_finished == 1);
+		if (i < NUM / 2)
+			EXPECT(t, answers[i].why == ended);
+		else if (!EXPECT(t, answers[i].num_ids == num &&
+				    !memcmp(answers[i].ids, want, (size_t)num * sizeof(*want))))
+			cairn_note(t, "request %d: %d tokens, not %d", i, answers[i].num_ids, num);
+	}
+	cairn_engine_destroy(e);
+out_model:
+	naive_close(&n);
+	close_model(m, &g);
+out:
+	free(answers);
+}
+
+static void replaced_after_cancel(struct cairn_test *t)
+{
+	replaced(t, 0);
+}
+
+static void replaced_after_deadline(struct cairn_test *t)
+{
+	replaced(t, 1);
+}
+
 static void bad_requests(struct cairn_test *t)
 {
 	struct cairn_engine_options opt = { .max_batch = 4, .max_context = 64 };
@@ -234,6 +310,8 @@ static const struct cairn_unit units[] = {
 	UNITS(ref), UNITS(cpu), UNITS(cuda), UNITS(late), UNITS(late_ref),
 	{ "drawn_ref", drawn_ref },
 	{ "drawn_late_ref", drawn_late_ref },
+	{ "replaced_after_cancel", replaced_after_cancel },
+	{ "replaced_after_deadline", replaced_after_deadline },
 	{ "bad_requests", bad_requests },
 };
 

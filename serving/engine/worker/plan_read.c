@@ -170,6 +170,8 @@ static int check_treat(const struct reader *r, const struct plan_part *c)
 		return bad("slot", c->slot);
 	if (out_of(c->begins, 0, 1) || out_of(c->forks, 0, 1) || out_of(c->late, 0, 1))
 		return bad("begins, forks or late", c->begins);
+	if (c->begins && c->forks && c->from != c->slot)
+		return bad("from", c->from);
 	if (out_of(c->num_prompt, 0, c->begins ? r->limits->max_context : 0))
 		return bad("num_prompt", c->num_prompt);
 	if (out_of(c->num_drafts, 0, !c->forks ? 0 : c->begins ? r->limits->max_context :

@@ -225,8 +225,9 @@ static void false_plans(struct cairn_test *t)
 	REFUSED("plan: slot", TREAT(slot = 8));
 	REFUSED("plan: slot", TREAT(slot = -2));
 	REFUSED("plan: slot", TREAT(forks = 1, w.from = 8));
+	REFUSED("plan: from", TREAT(forks = 1, w.from = 2));
 	REFUSED("plan: prompt", TREAT(prompt = bad_id));
-	REFUSED("plan: drafts", TREAT(forks = 1, w.num_drafts = 1, w.drafts = minus));
+	REFUSED("plan: drafts", TREAT(forks = 1, w.from = 3, w.num_drafts = 1, w.drafts = minus));
 	REFUSED("plan: penalty", TREAT(repetition = 0));
 	REFUSED("plan: penalty", TREAT(presence = INFINITY));
 	REFUSED("plan: bias_at", TREAT(bias_at = CAIRN_WORKER_LISTS - 1));

@@ -165,7 +165,7 @@ struct cairn_worker_treat {
 	int32_t num_prompt;
 	/*
 	 * For a drafted row: first copy the counters of slot `from`, then count the drafts before it.
-	 * With `begins`, too: slot `from` is cleared and counts the prompt, and the drafts are tokens that
+	 * With `begins`, too, `from` is the slot itself: nothing is copied, and the drafts are tokens that
 	 * the answer already has.
 	 */
 	int forks;
@@ -179,6 +179,18 @@ struct cairn_worker_treat {
 	int masked;			/* the draw has a mask: cairn_worker_mask() */
 };
 
+/*
+ * Slots of token counters; max_batch is that of the worker, the most draws of a pass. An answer holds a slot
+ * from its first draw until its end is reported (but a beam holds none), and a drafted row until its pass is
+ * collected, so a pass takes at most one slot per draw. When the engine builds a pass, at most max_batch
+ * slots are taken already:
+ * - None belongs to a drafted row, because a pass with drafts is collected before the next plan.
+ * - The others belong to answers whose sequences ran or were preempted when the plan began. While a sequence
+ *   is preempted, the scheduler admits no request, so these are never more than a batch.
+ * - Answers that this plan lets expire are among them. Their ends are reported only after the launch, so the
+ *   bound is reached if a whole batch expires and the plan admits another one.
+ * A freed slot may still be in use by a pass in flight; the stream orders the next holder's pass behind it.
+ */
 #define CAIRN_WORKER_SLOTS(max_batch)	(2 * (max_batch))
 #define CAIRN_WORKER_LISTS	(1 << 18)	/* biases of all requests; forbidden ids of all requests */
 

@@ -68,7 +68,7 @@ struct kind {
  * tokens, uploaded if there are any.
  */
 struct begins {
-	int32_t *host, *dev;		/* slots [num], from [num], indptr [num + 1], tokens */
+	int32_t *host, *dev;		/* slots, to, from [num], indptr [num + 1], tokens */
 	size_t room;			/* capacity in int32s */
 	int32_t num, num_tokens;
 	const struct cairn_worker_treat **treats;	/* [max_batch], [num] until launch */

@@ -95,20 +95,24 @@ static int reserve_begins(struct cairn_worker *w, struct begins *b, size_t need)
 	return 0;
 }
 
-/* Clears the new slots and counts their prompts; or makes the forks of slots and counts their drafts. */
+/*
+ * Clears the new slots and counts their prompts; or makes the forks of slots and counts their drafts. A fork
+ * of a slot from itself only counts: token_counts skips copies to slot -1.
+ */
 static int begin_slots(struct cairn_worker *w, struct begins *b, int are_forks)
 {
-	size_t num = (size_t)b->num, need = 3 * num + 1 + (size_t)b->num_tokens;
+	size_t num = (size_t)b->num, need = 4 * num + 1 + (size_t)b->num_tokens;
 	struct cairn_token_counts_args args = {
 		.size = sizeof(args), .counts = w->counts, .num_slots = CAIRN_WORKER_SLOTS(w->opt.max_batch),
 		.vocab = w->vocab, .num_copies = b->num, .num_tokens = b->num_tokens,
 		.num_segments = b->num_tokens ? b->num : 0, .prompt = !are_forks,
 	};
-	int32_t *slots, *from, *indptr, *tokens;
+	int32_t *slots, *to, *from, *indptr, *tokens;
 
 	CAIRN_TRY(reserve_begins(w, b, need));
 	slots = b->host;
-	from = slots + num;
+	to = slots + num;
+	from = to + num;
 	indptr = from + num;
 	tokens = indptr + num + 1;
 	indptr[0] = 0;
@@ -117,7 +121,8 @@ static int begin_slots(struct cairn_worker *w, struct begins *b, int are_forks)
 		const int32_t *counted = are_forks ? t->drafts : t->prompt;
 		int32_t n = are_forks ? t->num_drafts : t->num_prompt;
 
-		slots[i] = !are_forks && t->forks ? t->from : t->slot;
+		slots[i] = t->slot;
+		to[i] = are_forks && t->from == t->slot ? -1 : t->slot;
 		from[i] = are_forks ? t->from : -1;
 		if (n)
 			memcpy(tokens + indptr[i], counted, (size_t)n * sizeof(*tokens));
@@ -125,12 +130,12 @@ static int begin_slots(struct cairn_worker *w, struct begins *b, int are_forks)
 	}
 	CAIRN_TRY(TABLE(w, mem_copy, b->dev, b->host, need * sizeof(*b->dev), CAIRN_COPY_TO_DEVICE,
 			w->stream));
-	args.copy_to = b->dev;
-	args.copy_from = b->dev + num;
+	args.copy_to = b->dev + num;
+	args.copy_from = b->dev + 2 * num;
 	if (b->num_tokens) {
 		args.slots = b->dev;
-		args.indptr = b->dev + 2 * num;
-		args.tokens = b->dev + 3 * num + 1;
+		args.indptr = b->dev + 3 * num;
+		args.tokens = b->dev + 4 * num + 1;
 	}
 	return TABLE(w, token_counts, &args, w->stream);
 }
