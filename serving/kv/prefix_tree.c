@@ -227,6 +227,18 @@ static void free_node(struct cairn_prefix_tree *t, int32_t i)
 	t->unused = i;
 }
 
+/*
+ * Returns an array cut to num elements and the spare one of make_node(). Otherwise the lower node of a split
+ * would keep all of its memory, and an edge that is split again and again, each time nearer to its start,
+ * would take memory quadratic in its length.
+ */
+static int32_t *cut(int32_t *array, int64_t num)
+{
+	int32_t *less = realloc(array, (size_t)(num + 1) * sizeof(*array));
+
+	return less ? less : array;	/* a failure wastes memory only */
+}
+
 /* Splits an edge after `at` tokens. *upper: the new node above; the old node is the lower one. */
 static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t *upper)
 {
@@ -256,6 +268,8 @@ static int split(struct cairn_prefix_tree *t, int32_t lower, int64_t at, int32_t
 		memmove(l->tokens, l->tokens + at + 1, (size_t)(l->num_tokens - 1) * sizeof(*l->tokens));
 	else
 		memmove(l->tokens, l->tokens + at, (size_t)l->num_tokens * sizeof(*l->tokens));
+	l->tokens = cut(l->tokens, l->num_tokens);
+	l->pages = cut(l->pages, l->num_pages);
 	l->parent = i;
 	if (FAULT(EVENTS_SPLIT))
 		u->told = l->told;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-/* prefix_tree_test - matches, splits, salts, eviction order and the cost of a lookup */
+/* prefix_tree_test - matches, splits, salts, eviction order, memory and the cost of a lookup */
 #include "serving/kv/prefix_tree.h"
 
+#include <malloc.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
@@ -210,6 +211,46 @@ static void least_recent_leaf_first(struct cairn_test *t)
 	tear_down(t, &f);
 }
 
+#ifdef CAIRN_SANITIZED
+static int64_t bytes_in_use(void) { return 0; }		/* the sanitizer's allocator does not report it */
+#else
+static int64_t bytes_in_use(void)
+{
+	struct mallinfo2 m = mallinfo2();
+
+	return (int64_t)(m.uordblks + m.hblkhd);
+}
+#endif
+
+/* Lookups of ever shorter prefixes split the first edge each time. All of its parts together stay as long. */
+static void memory_is_linear(struct cairn_test *t)
+{
+	enum { LEN = 1 << 14, PAGE = 16, NODE_BYTES = 512 };
+	static int32_t tokens[LEN], pages[LEN / PAGE];
+	struct cairn_prefix_stats st;
+	int32_t seq, n, node;
+	struct fixture f;
+	int64_t before, after;
+
+	if (!set_up(t, &f, LEN / PAGE, PAGE, PAGE))
+		return;
+	for (int32_t i = 0; i < LEN; i++)
+		tokens[i] = i;
+	EXPECT(t, cairn_kv_pool_open(f.pool, &seq) == 0 && cairn_kv_pool_resize(f.pool, seq, LEN, NULL) == 0);
+	EXPECT(t, cairn_prefix_tree_insert(f.tree, no_salt, tokens, LEN,
+					   cairn_kv_pool_pages(f.pool, seq, &n), &node) == 0);
+	EXPECT(t, cairn_kv_pool_close(f.pool, seq) == 0);
+	before = bytes_in_use();
+	for (int32_t len = LEN - PAGE; len > 0; len -= PAGE)
+		EXPECT(t, cairn_prefix_tree_match(f.tree, no_salt, tokens, len, &node, pages) == len);
+	after = bytes_in_use();
+	cairn_prefix_tree_stats(f.tree, &st);
+	cairn_note(t, "%d nodes: %lld bytes more", st.num_nodes, (long long)(after - before));
+	EXPECT(t, st.num_nodes == LEN / PAGE && after - before < (int64_t)NODE_BYTES * st.num_nodes);
+	EXPECT(t, cairn_prefix_tree_match(f.tree, no_salt, tokens, LEN, &node, pages) == LEN);
+	tear_down(t, &f);
+}
+
 /*
  * Returns the time of a lookup in ns: the least of `rounds` rounds of 10 lookups, because another process may
  * take the processor away during some rounds.
@@ -271,7 +312,8 @@ static void time_is_linear(struct cairn_test *t)
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(arguments_are_checked), UNIT(longest_prefix), UNIT(whole_pages), UNIT(within_a_page),
-	UNIT(tenants_do_not_meet), UNIT(least_recent_leaf_first), UNIT(time_is_linear),
+	UNIT(tenants_do_not_meet), UNIT(least_recent_leaf_first), UNIT(memory_is_linear),
+	UNIT(time_is_linear),
 };
 
 const struct cairn_family cairn_prefix_tree_family = {
