@@ -152,6 +152,7 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 	int32_t pages = on_disk ? e->opt.host_pages : e->opt.num_pages;
 	int32_t slots = on_disk ? e->opt.disk_pages : m->kind == CAIRN_MOVE_COPY ? pages :
 			e->opt.host_pages;
+	struct model_request *r;
 
 	if (m->kind == CAIRN_MOVE_PULL || m->page < 0 || m->page >= pages || m->to < 0 || m->to >= slots)
 		return model_wrong(e, "a move is out of range", m->page, m->to);
@@ -169,6 +170,10 @@ static int carry_out_move(struct model_engine *e, const struct cairn_move *m)
 		return 0;
 	case CAIRN_MOVE_FETCH:
 		memcpy(e->host[m->page], e->disk[m->to], bytes);
+		r = model_find(e, m->request);
+		if (!r)
+			return model_wrong(e, "a fetch for no request", (int64_t)m->request, -1);
+		r->fetching = 1;
 		return 0;
 	default:
 		memcpy(e->host[m->to], e->device[m->page], bytes);
@@ -289,6 +294,8 @@ static int carry_out_item(struct model_engine *e, const struct cairn_step_plan *
 		return model_wrong(e, "rows of a request that has ended", (int64_t)item->request, -1);
 	if (r->pulled)
 		return model_wrong(e, "rows of a request that waits for an import", item->first, 0);
+	if (r->fetching && r->num_answers == 1)		/* with more answers, another one may wait */
+		return model_wrong(e, "rows of a request that waits for the disk", item->first, 0);
 	if (!r->rowed) {
 		r->lane = p->lane;
 		if (first_row(e, r))

@@ -44,6 +44,7 @@ struct model_request {
 	int64_t deadline_ns;
 	int lockstep, keep, is_forked, speculates;
 	int pulled, was_pulled;		/* waits for an import; was submitted to wait for one */
+	int fetching;			/* the disk fetches pages for it, or for one of its answers */
 	/*
 	 * Its reservation, of tokens [first, end): pages[0 .. reserved) may be written once plan number
 	 * `from` is carried out.

@@ -129,7 +129,7 @@ static int fetched(struct model_engine *e)
 			return model_wrong(e, "fetched", ret, 0);
 		if (r->there && r->pulled)
 			cairn_scheduler_unreserve(e->s, r->id);
-		r->pulled = r->reserved = 0;
+		r->pulled = r->reserved = r->fetching = 0;
 	}
 	return 0;
 }

@@ -535,13 +535,17 @@ int cairn_scheduler_speculate(struct cairn_scheduler *s, uint64_t request, int32
 
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request)
 {
-	struct sched_seq *q = sched_find(s, request, -1);
+	int waited = 0;
 
-	if (!q || q->is_fetching != SCHED_FETCHING)
-		return cairn_error(ENOENT, "request %llu does not wait for the disk",
-				   (unsigned long long)request);
-	q->is_fetching = SCHED_FETCHED;
-	return 0;
+	/* Some of its answers may be running. If several wait, the disk may report their pages together. */
+	for (struct sched_seq *q = s->queue; q; q = q->next) {
+		if (q->req->id != request || q->is_fetching != SCHED_FETCHING)
+			continue;
+		q->is_fetching = SCHED_FETCHED;
+		waited = 1;
+	}
+	return waited ? 0 : cairn_error(ENOENT, "request %llu does not wait for the disk",
+					(unsigned long long)request);
 }
 
 /* Takes draw i of a plan and those of the drafted rows behind its row. */

@@ -350,8 +350,8 @@ void cairn_scheduler_unreserve(struct cairn_scheduler *s, uint64_t request);
 int cairn_scheduler_revoked(struct cairn_scheduler *s, uint64_t *request);
 
 /*
- * Reports that all FETCH moves for this request are done. The request is not admitted before that. -ENOENT:
- * no such request, or it is not waiting.
+ * Reports that all FETCH moves for this request are done. Before that, the request is not admitted, nor is
+ * the preempted answer that they are for. -ENOENT: no such request, or it is not waiting.
  */
 int cairn_scheduler_fetched(struct cairn_scheduler *s, uint64_t request);
 

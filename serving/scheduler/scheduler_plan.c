@@ -260,7 +260,7 @@ static struct sched_seq *pick(struct cairn_scheduler *s, int32_t *found)
 		if (FAULT(LANE_RESUMED_ANYWHERE))
 			q->req->lane = s->lane;
 		*found = peek(s, q);
-		return q->in_flight ? NULL : q;
+		return q->in_flight || q->is_fetching == SCHED_FETCHING ? NULL : q;
 	}
 	for (; q && seen < s->opt.window; q = q->next) {
 		if (q->is_fetching == SCHED_PULLED && !FAULT(IMPORT_UNAWAITED))
@@ -384,7 +384,8 @@ static int preempt_held(struct cairn_scheduler *s)
 	int waits = 0;
 
 	for (struct sched_seq *q = s->queue; q && !waits; q = q->next)
-		waits = q->was_running && !q->is_held && sched_is_of_lane(s, q);
+		waits = q->was_running && !q->is_held && q->is_fetching != SCHED_FETCHING &&
+			sched_is_of_lane(s, q);
 	for (int32_t i = s->num_running - 1; waits && i >= 0; i--) {
 		if (s->running[i]->is_held)
 			return sched_preempt(s, s->running[i]);

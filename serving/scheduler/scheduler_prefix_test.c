@@ -111,6 +111,102 @@ static void a_conversation_comes_back(struct cairn_test *t)
 	}
 }
 
+/*
+ * A preempted sequence waits for the disk, too. Request 4 has found its first five pages on the device. Then
+ * request 2 preempts it for one more page, and request 3 evicts those five. When request 2 has ended, there
+ * is room again, but only the disk still has the five pages.
+ */
+static void a_preempted_one_awaits_the_disk(struct cairn_test *t)
+{
+	static const int32_t prompts[] = { 20, 30, 18, 18, 21 }, answers[] = { 1, 1, 4, 20, 9 };
+	struct cairn_scheduler_options o = sim_small();
+	const struct cairn_step_plan *p = NULL;
+	struct cairn_scheduler_stats st;
+
+	o.dense_rows = 64;
+	o.grain = 4;
+	o.host_pages = 8;
+	o.disk_pages = 64;
+	o.expected_new = 1;
+	o.recompute_ns = 1;
+	o.swap_ns = 1000000;
+	if (!sim_create(t, &sim, &o, 5))
+		return;
+	for (int32_t i = 0; i < 5; i++) {
+		sim_prompt(t, &sim, i, prompts[i], answers[i]);
+		sim.requests[i].keep = i < 2;
+	}
+	memcpy(sim.requests[4].prompt, sim.requests[0].prompt, 20 * sizeof(int32_t));
+	for (int32_t i = 0; i < 5; i++) {
+		EXPECT(t, sim_submit(&sim, i) == 0);
+		if (i < 2)
+			sim_run(t, &sim, 100);
+	}
+	for (int k = 0; k < 9 && !sim_moves(p, CAIRN_MOVE_FETCH); k++)
+		p = sim_step(t, &sim);
+	cairn_scheduler_stats(sim.s, &st);
+	EXPECT(t, st.recomputed == 1 && sim_moves(p, CAIRN_MOVE_FETCH) == 5);
+	for (int k = 0; k < 3; k++) {
+		EXPECT(t, p && p->num_items == 1 && p->items[0].request == 3);
+		EXPECT(t, sim_moves(p, CAIRN_MOVE_IN) == 0);
+		p = sim_step(t, &sim);
+	}
+	EXPECT(t, cairn_scheduler_fetched(sim.s, 4) == 0);
+	p = sim_step(t, &sim);
+	EXPECT(t, p && p->num_items == 2 && p->items[1].request == 4 && p->items[1].first == 20);
+	EXPECT(t, sim_moves(p, CAIRN_MOVE_IN) == 5);
+	sim_run(t, &sim, 100);
+	EXPECT(t, sim.num_ended == 5);
+	sim_destroy(t, &sim);
+}
+
+/*
+ * Two answers, preempted by an older request, resume when that has ended. The first one is computed again.
+ * The second one waits for the disk, and resumes when its pages are reported while the first one runs.
+ */
+static void one_of_two_awaits_the_disk(struct cairn_test *t)
+{
+	static const int32_t prompts[] = { 20, 30, 2, 21 }, answers[] = { 1, 1, 36, 99 };
+	struct cairn_scheduler_options o = sim_small();
+	struct cairn_scheduler_request two = {
+		.id = 3, .num_prompt = 21, .max_new_tokens = 19, .num_seqs = 2,
+	};
+	const struct cairn_step_plan *p = NULL;
+
+	o.dense_rows = 64;
+	o.num_pages = 14;
+	o.max_context = 56;
+	o.grain = 4;
+	o.host_pages = 6;
+	o.disk_pages = 64;
+	o.expected_new = 1;
+	o.recompute_ns = 1;
+	o.swap_ns = 1000000;
+	if (!sim_create(t, &sim, &o, 4))
+		return;
+	for (int32_t i = 0; i < 4; i++) {
+		sim_prompt(t, &sim, i, prompts[i], answers[i]);
+		sim.requests[i].keep = 1;
+	}
+	memcpy(sim.requests[3].prompt, sim.requests[0].prompt, 20 * sizeof(int32_t));
+	two.prompt = sim.requests[3].prompt;
+	for (int32_t i = 0; i < 3; i++) {
+		EXPECT(t, sim_submit(&sim, i) == 0);
+		if (i < 2)
+			sim_run(t, &sim, 100);
+	}
+	EXPECT(t, cairn_scheduler_submit(sim.s, &two) == 0);
+	for (int k = 0; k < 60 && !sim_moves(p, CAIRN_MOVE_FETCH); k++)
+		p = sim_step(t, &sim);
+	EXPECT(t, sim_moves(p, CAIRN_MOVE_FETCH) == 5);
+	EXPECT(t, p && p->num_items == 1 && p->items[0].request == 3 && p->items[0].index == 0);
+	EXPECT(t, cairn_scheduler_fetched(sim.s, 3) == 0);
+	EXPECT(t, cairn_scheduler_fetched(sim.s, 3) == -ENOENT);
+	sim_run(t, &sim, 100);
+	EXPECT(t, sim.num_ended == 5);
+	sim_destroy(t, &sim);
+}
+
 /* A prefix found on the device is offloaded in portions of at most the pages that one step can complete. */
 static void offload_in_portions(struct cairn_test *t)
 {
@@ -142,7 +238,7 @@ static void offload_in_portions(struct cairn_test *t)
 #define UNIT(name)	{ #name, name }
 static const struct cairn_unit units[] = {
 	UNIT(nobody_waits_for_ever), UNIT(a_burst_shares_its_prompt), UNIT(a_conversation_comes_back),
-	UNIT(offload_in_portions),
+	UNIT(a_preempted_one_awaits_the_disk), UNIT(one_of_two_awaits_the_disk), UNIT(offload_in_portions),
 };
 
 const struct cairn_family cairn_scheduler_prefix_family = {
