@@ -78,6 +78,24 @@ static void loads(struct cairn_test *t)
 	stop_server(&s);
 }
 
+/*
+ * Returns whether the connection is reset, or the unread rest of the answer ends with the error. The latter
+ * happens on a machine so slow that the socket has room for what the worker has made in time.
+ */
+static bool is_cut(int fd)
+{
+	static char rest[1 << 20];
+	size_t num_bytes = 0;
+	ssize_t n;
+
+	do {
+		n = read_more(fd, rest + num_bytes, sizeof(rest) - 1 - num_bytes, 2000);
+		num_bytes += n > 0 ? (size_t)n : 0;
+	} while (n > 0);
+	rest[num_bytes] = 0;
+	return n == -2 || strstr(rest, "deadline_exceeded");
+}
+
 /* The worker is done soon, but clients read 10 KB/s. The answers have 450 to 900 KB. */
 static void slow_readers(struct cairn_test *t)
 {
@@ -89,7 +107,7 @@ static void slow_readers(struct cairn_test *t)
 	enum { NUM = ARRAY_SIZE(members) };
 	int fds[NUM], small = 2048, num_open = NUM;
 	ssize_t got[NUM] = { 1, 1, 1 };
-	double end = now_s() + 25;
+	double end = now_s() + 15;	/* to read the shortest takes 45 s */
 	struct server s;
 
 	if (!start_server(t, &s, (const char *const[]){ "--impl", "cpu", "--batch", "16", "--quiet",
@@ -113,13 +131,13 @@ static void slow_readers(struct cairn_test *t)
 			if (got[i] > 0 || got[i] == -1)
 				got[i] = read_more(fds[i], piece, sizeof(piece), 0);
 			if (got[i] > 12 && !memcmp(piece, "HTTP/1.1 504", 12))
-				got[i] = -2;	/* the machine is so slow that there was no answer in time */
+				got[i] = -2;	/* there was no answer in time */
 			num_open += got[i] > 0 || got[i] == -1;
 		}
 		nap_ms(50);
 	}
 	for (int i = 0; i < NUM; i++) {
-		if (!EXPECT(t, got[i] == -2))	/* the connection was reset */
+		if (!EXPECT(t, got[i] == -2 || is_cut(fds[i])))
 			cairn_note(t, "answer %d: %zd", i, got[i]);
 		close(fds[i]);
 	}
