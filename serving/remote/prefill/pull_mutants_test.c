@@ -106,54 +106,64 @@ static int drop_left(struct cairn_test *t)
 	return ret != 0;
 }
 
-/* Returns whether a worker goes on with a prompt that it has given up. */
-static int revives(struct cairn_test *t)
+static void close_epoch(struct cairn_prefill_epoch *e)
 {
-	struct cairn_prefill_epoch *e;
-	int ret = ETIMEDOUT;
-
-	memset(&rig, 0, sizeof(rig));
-	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
-		return 0;
-	if (EXPECT(t, fake_begin(&fake, &rig, &e) == 0)) {
-		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
-		rig.first = 0;
-		fake.patience_ms = cairn_remote_fault ? 300 : 10000;
-		ret = lease_revive(e, &fake, &rig);
-	}
 	cairn_prefill_epoch_destroy(e);
 	fake_close(&fake);
 	close_model(rig.m, &rig.g);
+}
+
+/* Opens a worker's epoch for a false server, with a prompt to ask for. Returns NULL after a failure. */
+static struct cairn_prefill_epoch *open_epoch(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = NULL;
+
+	memset(&rig, 0, sizeof(rig));
+	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
+		return NULL;
+	if (EXPECT(t, fake_begin(&fake, &rig, &e) == 0)) {
+		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
+		rig.first = 0;
+		return e;
+	}
+	close_epoch(e);
+	return NULL;
+}
+
+/* Returns whether a worker goes on with a prompt that it has given up. */
+static int revives(struct cairn_test *t)
+{
+	struct cairn_prefill_epoch *e = open_epoch(t);
+	int ret;
+
+	if (!e)
+		return 0;
+	fake.patience_ms = cairn_remote_fault ? 300 : 10000;
+	ret = lease_revive(e, &fake, &rig);
+	close_epoch(e);
 	return ret != ETIMEDOUT;
 }
 
 /* Returns whether a worker sends more runs than it has credits, or holds a job whose lease has ended. */
 static int overdoes(struct cairn_test *t, uint32_t lease_ms)
 {
-	struct cairn_prefill_epoch *e;
+	struct cairn_prefill_epoch *e = open_epoch(t);
 	struct cairn_run run = { 0 };
 	int ret = 0;
 
-	memset(&rig, 0, sizeof(rig));
-	if (open_model(t, "cpu", "llama3_tiny", &rig.impl, &rig.g, &rig.m))
+	if (!e)
 		return 0;
-	if (EXPECT(t, fake_begin(&fake, &rig, &e) == 0)) {
-		pull_draw(t, &rig, PULL_CONTEXT / PULL_PAGE);
-		rig.first = 0;
-		EXPECT(t, fake_prompt(e, &rig, 1, lease_ms) == 0);
-		for (int i = 0; i < CAIRN_RUN_RING && !ret; i++)
-			ret = fake_take(&fake, &run, NULL, 10000);
-		if (lease_ms < 1000) {
-			nanosleep(&(struct timespec){ 0, 2 * (long)lease_ms * 1000000 }, NULL);
-			EXPECT(t, fake_credit(&fake) == 0);
-			ret = fake_take_job(&fake, 1) == 0;
-		} else {
-			ret = !ret && fake_take(&fake, &run, NULL, 100) == 0;
-		}
+	EXPECT(t, fake_prompt(e, &rig, 1, lease_ms) == 0);
+	for (int i = 0; i < CAIRN_RUN_RING && !ret; i++)
+		ret = fake_take(&fake, &run, NULL, 10000);
+	if (lease_ms < 1000) {
+		nanosleep(&(struct timespec){ 0, 2 * (long)lease_ms * 1000000 }, NULL);
+		EXPECT(t, fake_credit(&fake) == 0);
+		ret = fake_take_job(&fake, 1) == 0;
+	} else {
+		ret = !ret && fake_take(&fake, &run, NULL, 100) == 0;
 	}
-	cairn_prefill_epoch_destroy(e);
-	fake_close(&fake);
-	close_model(rig.m, &rig.g);
+	close_epoch(e);
 	return ret;
 }
 
