@@ -96,7 +96,7 @@ static void declare_text_arrays(struct cairn_op *op, const struct shape *s)
 static void declare_array(struct cairn_op *op, const struct shape *s, int max_kv)
 {
 	struct cairn_attn_variant_args *a = op->args;
-	int words = max_kv / 32 + 1;
+	int words = (max_kv + 31) / 32;
 
 	a->p[0] = s->variant == CAIRN_VARIANT_BITS ? (float)words : s->p0;
 	if (s->variant == CAIRN_VARIANT_ROPE) {

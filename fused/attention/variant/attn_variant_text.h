@@ -21,7 +21,7 @@
 
 /* The query and the key for which a hook is called. Members that mean nothing to a hook are 0. */
 struct attn_x {
-	int q_pos, k_pos;		/* the last query has the position of the last key */
+	int q_pos, k_pos;		/* the last query has the position of the last key; k_pos < kv_len */
 	int head, kv_head;		/* query head, and the KV head that it reads */
 	int request, row;		/* number of the request; row of q, counted over all requests */
 	int qo_len, kv_len;		/* queries and keys of the request */

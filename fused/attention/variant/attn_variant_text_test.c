@@ -42,11 +42,20 @@ static const char by_request[] =
 	"real logit(const struct attn_x *x, real s)\n"
 	"{ return s * (1 + slope(x)) + (real)0.01 * (x->kv_len - x->qo_len - x->k_pos); }\n";
 
+/* reads an illegal address if it is called for a key that does not exist */
+static const char existing[] =
+	"static real check(const struct attn_x *x, real s)\n"
+	"{ int past = x->k_pos - x->kv_len;\n"
+	"  return past < 0 ? s : s + *(const volatile float *)(4 * (unsigned long long)past); }\n"
+	"int keep(const struct attn_x *x) { return check(x, 1) > 0; }\n"
+	"real logit(const struct attn_x *x, real s) { return check(x, s); }\n";
+
 static const struct {
 	const char *name, *text;
 } texts[] = {
 	{ "text", attn_variant_example }, { "rotated", rotated }, { "weighed", weighed },
 	{ "by_request", by_request }, { "capped", capped },
+	{ "existing", existing },
 };
 #define NUM_TEXTS	((int)ARRAY_SIZE(texts))
 

@@ -128,7 +128,7 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	typedef struct attn_variant_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_variant_sight sight;
-	static constexpr bool by_threads = false, sliced = kind != VARIANT_WHOLE;
+	static constexpr bool by_threads = false, by_tma = false, sliced = kind != VARIANT_WHOLE;
 	static constexpr bool from_end = kind != VARIANT_IN_PLACE;	/* see attn_rotate_k() */
 	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
 
@@ -180,7 +180,8 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 
 	/*
 	 * Sets the logits of keys that keep() hides to `none`. The loop over keep() is not unrolled in full,
-	 * because the loads of all its calls together would need too many registers.
+	 * because the loads of all its calls together would need too many registers. The last tile's keys may
+	 * end behind the request's; hooks then get its last key, because they may read arrays at k_pos.
 	 */
 	template <class F> ATTN_METHOD void hide(float (*s)[4], const sight &w, int key, float none)
 	{
@@ -188,11 +189,12 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
 			struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+			const int last = max(x.kv_len - 1, 0);
 			uint32_t kept = 0;
 
 #pragma unroll 4
 			for (int i = 0; i < F::keys / 4; i++) {
-				x.k_pos = key + i / 2 * 8 + i % 2;
+				x.k_pos = min(key + i / 2 * 8 + i % 2, last);
 				x.near = x.distance = (float)(x.k_pos - x.q_pos);
 				kept |= (uint32_t)(H::keep(x) != 0) << i;
 			}
@@ -203,18 +205,19 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 		}
 	}
 
-	/* Calls logit() or, if `weighs`, weight() for the logits of a lane's row. */
+	/* Calls logit() or, if `weighs`, weight() for the logits of a lane's row; limits k_pos as hide(). */
 	template <bool weighs, int keys>
 	ATTN_METHOD void call_hook(float (*s)[4], const sight &w, int key, int half, float scale)
 	{
 		struct attn_x x = attn_variant_x(*w.call, *w.tile, w.row + half * 8);
+		const int last = max(x.kv_len - 1, 0);
 
 		x.near = (float)(key - x.q_pos);
 #pragma unroll
 		for (int i = 0; i < keys / 4; i++) {
 			float *v = &s[i / 2][2 * half + i % 2];
 
-			x.k_pos = key + i / 2 * 8 + i % 2;
+			x.k_pos = min(key + i / 2 * 8 + i % 2, last);
 			x.step = (float)(i / 2 * 8 + i % 2);
 			x.distance = x.near + x.step;
 			*v = weighs ? H::weight(x, *v * scale) : H::logit(x, *v * scale);
