@@ -110,6 +110,15 @@ ATTN_FN int32_t attn_token(int32_t row, uint32_t magic)
 }
 
 /*
+ * attn_share() by attn_magic(ranks), without a division. Where total * ranks^2 >= 2^32, it may be one larger,
+ * for this worker's end and the next one's begin alike.
+ */
+ATTN_FN int32_t attn_share_by(int32_t total, uint32_t magic, int32_t rank)
+{
+	return attn_token((int32_t)((uint32_t)total * (uint32_t)rank), magic);
+}
+
+/*
  * Returns the byte offset of 16-byte chunk `chunk` of row `row` in a tile whose rows have `row_bytes` bytes
  * (128, 256, 512). Eight rows at one column, which ldmatrix reads together, fall into eight different groups
  * of four banks; so do eight neighbouring chunks of a row, which cp.async writes. In a tile aligned to its

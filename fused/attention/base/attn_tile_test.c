@@ -35,6 +35,22 @@ static void shares_cover_all_tiles(struct cairn_test *t)
 	EXPECT(t, attn_share((1 << 28) - 1, 16, 16) == (1 << 28) - 1);
 }
 
+static void shares_need_no_division(struct cairn_test *t)
+{
+	for (int ranks = 1; ranks <= ATTN_MAX_CLUSTER; ranks++) {
+		const uint32_t magic = attn_magic((uint32_t)ranks);
+		const int most = (int)(((1ull << 32) - 1) / (unsigned int)(ranks * ranks) >> (ranks == 1));
+
+		for (int total = 0; total < 300; total++)
+			for (int r = 0; r <= ranks; r++) {
+				const int large = (most < 1 << 28 ? most : 1 << 27) - total;
+
+				EXPECT(t, attn_share_by(total, magic, r) == attn_share(total, ranks, r));
+				EXPECT(t, attn_share_by(large, magic, r) == attn_share(large, ranks, r));
+			}
+	}
+}
+
 static void swizzle_is_a_permutation_without_conflicts(struct cairn_test *t)
 {
 	for (uint32_t row_bytes = 128; row_bytes <= 512; row_bytes *= 2) {
@@ -529,6 +545,7 @@ static void two_parts_merge_to_the_whole(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "shares_cover_all_tiles", shares_cover_all_tiles },
+	{ "shares_need_no_division", shares_need_no_division },
 	{ "swizzle_is_a_permutation_without_conflicts", swizzle_is_a_permutation_without_conflicts },
 	{ "visible_keys", visible_keys }, { "first_keys", first_keys },
 	{ "token_of_a_row", token_of_a_row },

@@ -60,17 +60,24 @@
 #include "fused/attention/paged/attn_paged_team.cuh"
 #include "fused/attention/paged/attn_paged_uneven.h"
 
-/* The team of a task is its cluster. */
+/* The team of a task is its cluster. magic: attn_magic() of its size */
 struct whole_cluster {
+	uint32_t magic;
+
 	__device__ __forceinline__ int size() const { return ptx_cluster_nctarank(); }
 	__device__ __forceinline__ int first() const { return 0; }
 	__device__ __forceinline__ int rank() const { return ptx_cluster_ctarank(); }
+	__device__ __forceinline__ int share(int total, int rank) const
+	{
+		return attn_share_by(total, magic, rank);
+	}
 };
 
 template <int dtype, int head_dim, bool fp8>
 static __global__ __launch_bounds__(num_warps<head_dim, fp8>() * 32) void
 attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a, int32_t row_tiles,
-			 int32_t max_rows, int32_t group, uint32_t magic, int32_t first_task)
+			 int32_t max_rows, int32_t group, uint32_t magic, uint32_t size_magic,
+			 int32_t first_task)
 {
 	int task = first_task + ptx_clusterid_x(), head = task % a.num_kv_heads, rest = task / a.num_kv_heads;
 	int row0 = rest % row_tiles * ROWS, b = rest / row_tiles;
@@ -89,7 +96,7 @@ attn_paged_decode_kernel(const __grid_constant__ struct cairn_attn_paged_args a,
 	rows = r.qo_len * group;
 	if (row0 < rows && rows <= max_rows)	/* uniform over the cluster */
 		attend_rows<dtype, head_dim, fp8>(a, r, row0, min(rows, row0 + ROWS),
-						  (struct whole_cluster){});
+						  (struct whole_cluster){ size_magic });
 }
 
 /* The decode kernels for a shape, the bytes of a warp's ring, and the warps of each width of a CTA. */
@@ -218,9 +225,9 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 {
 	int32_t row_tiles = attn_div_up(max_rows, ROWS), group = args->num_qo_heads / args->num_kv_heads;
 	int64_t num_tasks = (int64_t)args->kv.batch * args->num_kv_heads * row_tiles, at_once;
-	uint32_t magic = attn_magic((uint32_t)group);
+	uint32_t magic = attn_magic((uint32_t)group), size_magic;
 	int32_t first_task;
-	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &first_task };
+	void *params[] = { (void *)args, &row_tiles, &max_rows, &group, &magic, &size_magic, &first_task };
 	const int sms = cairn_sms_of(args->sms), limited = sms < cairn_num_sms();
 	const int on_part = cairn_stream_is_part(stream);
 	const struct decoder decoder = choose_decoder(args);
@@ -258,6 +265,7 @@ static int launch_decode(const struct cairn_attn_paged_args *args, int32_t max_r
 		return cairn_error(EOPNOTSUPP, "attn_paged: kv.batch, num_kv_heads, max_qo_len: %lld CTAs, "
 				   "beyond a grid", (long long)(num_tasks * split.cluster_size));
 	set_width(&l, &decoder, split.width);
+	size_magic = attn_magic((uint32_t)split.cluster_size);
 	/* without clusters, CTAs start sooner than in clusters of one */
 	l.cluster = split.cluster_size > 1 ? split.cluster_size : 0;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that this call may not use */

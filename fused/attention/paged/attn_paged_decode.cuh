@@ -77,16 +77,22 @@ template <int head_dim>
 ATTN_DEV void copy_q(const struct cairn_attn_paged_args &a, const struct attn_request &r, uint32_t s_q,
 		     int row0, int rows)
 {
-	constexpr int chunks = head_dim / 8;
-	const int lane = late_lane(), first = lane / chunks, chunk = lane % chunks;
+	constexpr int chunks = head_dim / 8, per_pass = 32 / chunks;
+	const int lane = late_lane(), chunk = lane % chunks, first = row0 + lane / chunks;
+	const int64_t stride = a.q_stride ? a.q_stride : (int64_t)a.num_qo_heads * head_dim;
+	/* row i begins at byte i * 2 * head_dim, plus `gap` for each token before it, counted from here */
+	const uint64_t gap = 2 * (stride - r.group * head_dim);
+	const char *q = attn_opaque((const char *)a.q + 2 * (r.qo_first * stride + chunk * 8 +
+							     (r.head * r.group + first) * head_dim));
 
+	s_q += attn_swizzle(lane / chunks, chunk, head_dim * 2);
 #pragma unroll
-	for (int i = first; i < first + ROWS; i += 32 / chunks) {
-		const int exists = row0 + i < rows;
-		const int64_t at = exists ? attn_q_row(a, r, row0 + i) + chunk * 8 : 0;
+	for (int i = 0; i < ROWS; i += per_pass) {
+		const int row = first + i, exists = row < rows;
+		const uint32_t to = (s_q ^ (i & 7) << 4) + i * head_dim * 2;
+		const uint32_t token = exists ? attn_token(row, r.magic) : 0;
 
-		ptx_cp_async_cg(s_q + attn_swizzle(i, chunk, head_dim * 2), (const uint16_t *)a.q + at,
-				exists ? 16 : 0);
+		ptx_cp_async_cg(to, q + token * gap + i * head_dim * 2, exists ? 16 : 0);
 	}
 }
 

@@ -19,8 +19,8 @@ ATTN_DEV void merge_team(const struct cairn_attn_paged_args &a, const struct att
 	constexpr int vecs = head_dim / 4;
 	int size = team.size(), lanes = size <= 2 ? 2 : size <= 4 ? 4 : size <= 8 ? 8 : 16;
 	int rank = threadIdx.x % lanes, nth = threadIdx.x % 32 / lanes, from = team.first() + rank;
-	int first = attn_share(num_vecs, size, team.rank()) + threadIdx.x / lanes;
-	int end = attn_share(num_vecs, size, team.rank() + 1);
+	int first = team.share(num_vecs, team.rank()) + threadIdx.x / lanes;
+	int end = team.share(num_vecs, team.rank() + 1);
 
 	/* the loop bound is uniform over a warp, because the shuffles need all lanes */
 	for (int at = first; at - nth < end; at += blockDim.x / lanes) {
@@ -123,8 +123,9 @@ ATTN_DEV struct attn_scaling walk_tiles(const struct cairn_attn_paged_args &a, c
 
 /*
  * Attends to packed rows row0 .. rows - 1 of a request, as one CTA of a team. A Team has size(); first(), the
- * rank in the cluster of its first CTA; and rank(), that of this CTA in the team. If teams have several CTAs,
- * all CTAs of the cluster must call this, or pass its two cluster barriers.
+ * rank in the cluster of its first CTA; rank(), that of this CTA in the team; and share(), attn_share()
+ * without a division. If teams have several CTAs, all CTAs of the cluster must call this, or pass its two
+ * cluster barriers.
  */
 template <int dtype, int head_dim, bool fp8, class Team>
 ATTN_DEV void attend_rows(const struct cairn_attn_paged_args &a, const struct attn_request &r, int32_t row0,
@@ -133,8 +134,8 @@ ATTN_DEV void attend_rows(const struct cairn_attn_paged_args &a, const struct at
 	constexpr int vecs = head_dim / 4, ring = ring_bytes<head_dim, fp8>();
 	const struct attn_decode_smem s = decode_smem<head_dim, fp8>();
 	const struct attn_span span = span_of<head_dim, fp8>(a, r, row0, rows);
-	const int size = team.size(), first = attn_share(span.num_tiles, size, team.rank());
-	const int last = attn_share(span.num_tiles, size, team.rank() + 1);
+	const int size = team.size(), first = team.share(span.num_tiles, team.rank());
+	const int last = team.share(span.num_tiles, team.rank() + 1);
 	const struct attn_scaling z = walk_tiles<dtype, head_dim, fp8>(a, r, row0, rows, span, first, last);
 
 	rows -= row0;

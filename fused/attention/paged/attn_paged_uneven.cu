@@ -117,6 +117,10 @@ struct part_of_cluster {
 	__device__ __forceinline__ int size() const { return 1 << *log_size; }
 	__device__ __forceinline__ int first() const { return ptx_cluster_ctarank() & -size(); }
 	__device__ __forceinline__ int rank() const { return ptx_cluster_ctarank() & (size() - 1); }
+	__device__ __forceinline__ int share(int total, int rank) const
+	{
+		return (uint32_t)total * (uint32_t)rank >> *log_size;
+	}
 };
 
 template <int dtype, int head_dim, bool fp8>

@@ -130,6 +130,16 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
+ * Returns p, of which the compiler then knows nothing: it would take the sum with a product apart, which one
+ * multiply-add can compute.
+ */
+ATTN_DEV const char *attn_opaque(const char *p)
+{
+	asm("" : "+l"(p));
+	return p;
+}
+
+/*
  * Starts the copy of `rows` keys to the rows from `first` (a multiple of 8) on, in a K tile at s_k and in a V
  * tile that lies v_offset bytes after it. Lane i < rows of the warp passes the slot of key i, or ~0 for a key
  * that does not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an
@@ -143,16 +153,18 @@ ATTN_DEV void attn_gather(const struct cairn_attn_paged_args &a, const struct at
 	int row = threadIdx.x % 32 / chunks, chunk = threadIdx.x % chunks;
 	uint32_t slot_bytes = a.num_kv_heads * head_dim * 2;
 	uint32_t column = r.head * head_dim * 2 + chunk * 16;
+	const char *k = attn_opaque((const char *)a.kv.k_pages + column);
+	const int64_t v = (const char *)a.kv.v_pages - (const char *)a.kv.k_pages;
 
 	s_k += attn_swizzle(first + row, chunk, head_dim * 2);
 #pragma unroll
 	for (int i = 0; i < rows; i += per_pass) {
 		uint32_t from = __shfl_sync(~0u, slot, i + row), bytes = from == ~0u ? 0 : 16;
-		uint64_t at = (uint64_t)(from == ~0u ? 0 : from) * slot_bytes + column;
 		uint32_t to = (s_k ^ (i & 7) << 4) + i * head_dim * 2;
+		const char *at = k + (uint64_t)(from == ~0u ? 0 : from) * slot_bytes;
 
-		ptx_cp_async_cg(to, (const char *)a.kv.k_pages + at, bytes);
-		ptx_cp_async_cg(to + v_offset, (const char *)a.kv.v_pages + at, bytes);
+		ptx_cp_async_cg(to, at, bytes);
+		ptx_cp_async_cg(to + v_offset, at + v, bytes);
 	}
 }
 
