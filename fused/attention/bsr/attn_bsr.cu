@@ -102,6 +102,10 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 		int64_t bytes = (int64_t)p->max_keys * c->a.head_dim * (c->a.kv_fp8 ? 2 : 4);
 
 		c->d.lists[i + 1] = c->d.lists[i] + (i < c->a.num_parts ? p->rows * p->index_heads : 0);
+		if (i < c->a.num_parts) {
+			c->d.step_blocks[i] = keys / p->block_n;
+			c->d.step_slots[i] = keys % p->block_n;
+		}
 		if (i < c->a.num_parts && bytes > key_bytes)
 			key_bytes = bytes;
 		if (i < c->a.num_parts && p->mask_mode != CAIRN_ATTN_ALL)
@@ -111,19 +115,40 @@ static void divide(struct attn_bsr_call *c, int rows, int keys, int ctas)
 	c->d.section = (int32_t)(section < 1 ? 1 : section < c->d.heads ? section : c->d.heads);
 }
 
-/*
- * Returns the number of slots that TMA copies at a time, 0 if threads must copy the part's keys. A box lies
- * within a block.
- */
+/* Returns attn_division.box of a part. A box lies within a block. */
 static int32_t box_of(const struct attn_bsr_call *c, const struct cairn_attn_part *p)
 {
 	const int64_t bytes = c->a.kv_fp8 ? 1 : 2, most_stride = (int64_t)1 << 40;
 	const int32_t most = c->d.keys, box = p->block_n & -p->block_n;
+	const double end = (double)p->num_blocks * (double)p->block_stride +
+			   (double)p->block_n * (double)p->slot_stride;
 
 	if (box < MIN_BOX || !p->num_blocks || c->d.heads * p->head_stride > 0x7fffffff ||
 	    8 * p->slot_stride * bytes >= most_stride || p->block_stride * bytes >= most_stride)
-		return 0;
+		return end * bytes < 16 * 0x1p32 ? 0 : -1;
 	return box < most ? box : most;
+}
+
+/* Returns whether TMA can copy Q of full row tiles: their tokens must be consecutive and have all heads. */
+static int32_t has_box_q(const struct attn_bsr_call *c)
+{
+	for (int i = 0; i < c->a.num_parts; i++)
+		if (c->a.part[i].q_index)
+			return 0;
+	return c->d.rows % c->d.group == 0 && c->a.q_stride < (int64_t)1 << 39;
+}
+
+static int map_q(CUtensorMap *map, const struct attn_bsr_call *c)
+{
+	const struct cairn_tensor_layout t = {
+		.data = c->a.q, .dims = 3, .element_bytes = 2,
+		.size = { (uint64_t)c->a.head_dim, (uint64_t)c->a.num_qo_heads, (uint64_t)c->a.nnz_qo },
+		.stride = { (uint64_t)c->a.head_dim * 2, (uint64_t)c->a.q_stride * 2 },
+		.box = { 64, (uint32_t)c->d.group, (uint32_t)(c->d.rows / c->d.group) },
+		.swizzle = 128, .promotion = 256,
+	};
+
+	return cairn_tensor_map(map, &t, "attn_bsr");
 }
 
 static int map_kv(CUtensorMap *map, const struct attn_bsr_call *c, const struct cairn_attn_part *p,
@@ -144,13 +169,15 @@ static int map_kv(CUtensorMap *map, const struct attn_bsr_call *c, const struct 
 	return cairn_tensor_map(map, &t, "attn_bsr");
 }
 
-/* Maps K and V of the parts that are copied in boxes. */
-static int map_parts(struct attn_bsr_maps *maps, const struct attn_bsr_call *c)
+/* Maps what is copied in boxes. */
+static int map_all(struct attn_bsr_maps *maps, const struct attn_bsr_call *c)
 {
+	if (c->d.box_q)
+		CAIRN_TRY(map_q(&maps->q, c));
 	for (int i = 0; i < c->a.num_parts; i++) {
 		const struct cairn_attn_part *p = &c->a.part[i];
 
-		if (!c->d.box[i] || !p->rows)
+		if (c->d.box[i] <= 0 || !p->rows)
 			continue;
 		CAIRN_TRY(map_kv(&maps->of[0][i], c, p, c->d.box[i], p->k));
 		CAIRN_TRY(map_kv(&maps->of[1][i], c, p, c->d.box[i], p->v));
@@ -230,6 +257,7 @@ static int begin(struct attn_bsr_call *c, const struct cairn_attn_bsr_args *args
 	c->d.skip = front ? front->skip : 0;
 	for (int i = 0; i < args->num_parts; i++)
 		c->d.box[i] = box_of(c, &c->a.part[i]);
+	c->d.box_q = has_box_q(c);
 	return fits(c, front ? front->longest : args->nnz_qo) ? 0 : -EOPNOTSUPP;
 }
 
@@ -298,7 +326,7 @@ static int attend(struct attn_bsr_call *c, const struct attn_bsr_kernel *f, void
 {
 	struct attn_bsr_maps maps = {};
 
-	CAIRN_TRY(map_parts(&maps, c));
+	CAIRN_TRY(map_all(&maps, c));
 	return launch(f->kernel[c->a.dtype == CAIRN_BF16][c->a.kv_fp8], c->d.ctas, 0, f->threads[c->a.kv_fp8],
 		      f->smem[c->a.kv_fp8], c, &maps, stream);
 }

@@ -264,6 +264,9 @@ static const struct shape later[] = {
 		.flags = LSE | WHOLE | F16, .scale = 0.03f, .roundings = 4 },
 	/* more lists, and more units of a CTA, than the planner keeps in shared memory */
 	{ N("units_past_2048_sms_1", 2100, 1, 1, 64), PARTS({ 1, 1, 3 }), .flags = LSE, .sms = 1 },
+	{ N("farther_blocks", 3, 4, 2, 64), PARTS({ 1, 4, 12 }), .flags = LSE | FAR_KV | FARTHER | WHOLE },
+	/* rows of q that lie far apart and fill a row tile */
+	{ N("far_q_of_full_tiles", 8, 16, 1, 64), PARTS({ 8, 4, 12 }), .flags = LSE | FAR_Q | WHOLE },
 };
 
 #define NUM_LATER	((int)ARRAY_SIZE(later))

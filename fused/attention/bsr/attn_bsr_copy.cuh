@@ -25,14 +25,16 @@
 
 /* A producer thread's description of the piece that it fetches. */
 struct attn_bsr_walk {
-	const struct cairn_attn_part *p;
+	int32_t part;				/* index of the part */
 	const CUtensorMap *map;			/* of K; the map of V is CAIRN_ATTN_PARTS elements further */
 	int64_t head;				/* element of slot 0 of block 0 at which the KV head begins */
 	const int32_t *blocks;			/* the list */
-	int32_t box;				/* slots of a box; 0: threads copy */
+	int32_t box;				/* of struct attn_division */
 	int32_t len;				/* keys of the list */
 	int32_t begin, num_tiles;		/* first key to fetch; number of key tiles */
 	int32_t hidden;				/* number of first keys that no token sees: V needs zeros */
+	int32_t box_from, box_to;		/* boxes copy V of these key tiles, threads the others */
+	int32_t box_key;			/* the lane's key, if a box begins with it; otherwise -1 */
 	int32_t block_n;			/* of the part */
 	int32_t step_blocks, step_slots;	/* keys of a tile = step_blocks * block_n + step_slots */
 	int32_t all_first, all_end;		/* every token sees at least these keys of the list */
@@ -59,13 +61,38 @@ ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 		ptx_mbarrier_arrive_count(mbar, 32 / ELECTED_LANES + 1);
 }
 
-/* Returns the key of a key tile whose location this lane holds for its warp; -1: none. */
+/* As attn_thread(), by an unsigned remainder, which is a single instruction. */
+ATTN_DEV int attn_producer_thread(void)
+{
+	unsigned int thread;
+
+	asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+	return (int)(thread % 128);
+}
+
+/* The lanes that copy a key by 16 bytes each, and the keys that a warp copies by one instruction. */
+template <class F> ATTN_CONST attn_key_lanes(void)
+{
+	return F::qk * F::element_bytes / 16;
+}
+
+template <class F> ATTN_CONST attn_keys_at_once(void)
+{
+	return 32 / attn_key_lanes<F>();
+}
+
+/*
+ * Returns the key of a key tile whose location this lane holds for its warp; -1: none. The first lanes that
+ * copy a key together hold the first keys of all instructions, the next ones the second keys, and so on: each
+ * lane then finds the location of its next key by a shuffle within its group, with a constant index.
+ */
 template <class F> ATTN_DEV int attn_own_key(void)
 {
-	constexpr int share = F::keys / 4;
-	const int lane = attn_thread() % 32, warp = attn_thread() / 32;
+	constexpr int share = F::keys / 4, lanes = attn_key_lanes<F>();
+	const int thread = attn_producer_thread(), lane = thread % 32;
+	const int own = lane % lanes * attn_keys_at_once<F>() + lane / lanes;
 
-	return lane < share ? warp * share + lane : -1;
+	return own < share ? thread / 32 * share + own : -1;
 }
 
 /* A lane's key: its block, and its slot in the block (-1: there is no such key). */
@@ -96,58 +123,58 @@ template <int key_bytes> ATTN_DEV uint32_t attn_keys_on(uint32_t to, int i)
 }
 
 /*
- * Copies the warp's keys by threads, at_once keys by one instruction. Most tiles have no missing key and take
- * the fast path, with eight instructions for each copy of a lane.
+ * Copies the warp's keys of K (v is 0) or V by threads. key: the lane's key. Most tiles have no missing key
+ * and take the fast path, with three instructions for each copy of a lane; for them, all offsets must fit 32
+ * bits in units of 16 bytes.
  */
-template <class F, int key_bytes>
-ATTN_DEV void attn_gather(uint32_t s_tile, const uint8_t *base, int64_t offset)
+template <class F>
+ATTN_DEV void attn_gather_keys(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int v,
+			       const struct attn_key_at &key, uint32_t s_tile)
 {
-	constexpr int pieces = key_bytes / 16, at_once = 32 / pieces, share = F::keys / 4;
-	const int thread = attn_thread(), lane = thread % 32, first = lane / pieces;
-	const bool whole = __all_sync(~0u, offset >= 0 || lane >= share);
-	const uint32_t to = s_tile + attn_piece_at<key_bytes>(thread / 32 * share + first, lane % pieces);
+	constexpr int bytes = F::element_bytes, unit = 16 / bytes, share = F::keys / 4;
+	constexpr int key_bytes = F::qk * bytes, lanes = attn_key_lanes<F>();
+	constexpr int at_once = attn_keys_at_once<F>();
+	const struct cairn_attn_part *p = &c.a.part[w.part];
+	const int thread = attn_producer_thread(), lane = thread % 32, first = lane / lanes;
+	const uint8_t *base = (const uint8_t *)(v ? p->v : p->k) + w.head * bytes + lane % lanes * 16;
+	const uint32_t to = s_tile + attn_piece_at<key_bytes>(thread / 32 * share + first, lane % lanes);
+	const bool none = key.slot < 0;
 
 	static_assert(at_once <= 8, "an instruction copies keys of one group");
-	base += lane % pieces * 16;
-	if (whole) {
+	if (!w.box && __all_sync(~0u, !none || (share < 32 && attn_own_key<F>() < 0))) {
+		const uint32_t offset = (uint32_t)key.block * (uint32_t)((uint64_t)p->block_stride / unit) +
+					(uint32_t)key.slot * (uint32_t)((uint64_t)p->slot_stride / unit);
+
+		/* otherwise the compiler would take the sum below apart, which one multiply-add computes */
+		asm("" : "+l"(base));
 #pragma unroll
 		for (int i = 0; i < share; i += at_once) {
-			int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
+			uint32_t at = __shfl_sync(~0u, offset, i / at_once, lanes);
 
-			ptx_cp_async_cg(attn_keys_on<key_bytes>(to, i), base + at, 16);
+			ptx_cp_async_cg(attn_keys_on<key_bytes>(to, i), base + (uint64_t)at * 16, 16);
 		}
 		return;
 	}
+	const int64_t offset = none ? -1 : (key.block * p->block_stride + key.slot * p->slot_stride) * bytes;
+
 #pragma unroll 1
 	for (int i = 0; i < share; i += at_once) {
-		int64_t at = __shfl_sync(~0u, (long long)offset, first + i);
+		int64_t at = __shfl_sync(~0u, (long long)offset, i / at_once, lanes);
 
 		ptx_cp_async_cg(attn_keys_on<key_bytes>(to, i), at < 0 ? base : base + at, at < 0 ? 0 : 16);
 	}
 }
 
-/* Copies the warp's keys of K (v is 0) or V by threads. key: the lane's key; bytes: of an element. */
-template <class F, int bytes>
-ATTN_DEV void attn_gather_keys(const struct attn_bsr_walk &w, int v, const struct attn_key_at &key,
-			       uint32_t s_tile)
-{
-	const struct cairn_attn_part *p = w.p;
-	const uint8_t *base = (const uint8_t *)(v ? p->v : p->k) + w.head * bytes;
-	int64_t offset = (key.block * p->block_stride + key.slot * p->slot_stride) * bytes;
-
-	attn_gather<F, F::qk * bytes>(s_tile, base, key.slot < 0 ? -1 : offset);
-}
-
-/* Starts the box of K or V whose first key is the lane's key `own` of the tile; mbar counts its bytes. */
+/* Starts the box of K or V that begins with the lane's key of the tile; mbar counts its bytes. */
 template <int key_bytes>
-ATTN_DEV void attn_copy_box(const struct attn_bsr_walk &w, int v, int own, const struct attn_key_at &key,
+ATTN_DEV void attn_copy_box(const struct attn_bsr_walk &w, int v, const struct attn_key_at &key,
 			    uint32_t s_tile, uint32_t mbar)
 {
-	if (own < 0 || own & (w.box - 1))
+	if (w.box_key < 0)
 		return;
 	ptx_mbarrier_expect_tx(mbar, w.box * key_bytes);
-	ptx_cp_async_bulk_tensor_5d_g2s(s_tile + own * key_bytes, w.map + v * CAIRN_ATTN_PARTS,
-					(int32_t)w.head, 0, 0, key.slot / 8, key.slot < 0 ? -1 : key.block,
+	ptx_cp_async_bulk_tensor_5d_g2s(s_tile + w.box_key * key_bytes, w.map + v * CAIRN_ATTN_PARTS,
+					(int32_t)w.head, 0, 0, key.slot >> 3, key.slot < 0 ? -1 : key.block,
 					mbar);
 }
 

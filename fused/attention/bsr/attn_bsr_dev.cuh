@@ -38,6 +38,7 @@ struct attn_bsr_call {
  */
 struct attn_bsr_maps {
 	CUtensorMap of[2][CAIRN_ATTN_PARTS];	/* K, V */
+	CUtensorMap q;				/* [token][head][element]; a box fills a panel of Q */
 };
 
 /* The instances of the attention kernel for one head_dim and number of rows, and their sizes. */

@@ -39,16 +39,15 @@ ATTN_DEV struct attn_key_ahead attn_first_key(const struct attn_bsr_walk &w, int
 template <class F>
 ATTN_DEV struct attn_key_at attn_next_key(const struct attn_bsr_walk &w, struct attn_key_ahead *a)
 {
-	const struct attn_key_at key = { a->block, a->n < w.len ? a->slot : -1 };
+	const bool exists = a->n < w.len;
+	const struct attn_key_at key = { a->block, exists ? a->slot : -1 };
 
-	if (a->n < w.len) {
-		a->n += F::keys;
-		a->nth += w.step_blocks;
-		a->slot += w.step_slots;
-		if (a->slot >= w.block_n) {
-			a->slot -= w.block_n;
-			a->nth++;
-		}
+	a->n += exists ? F::keys : 0;
+	a->nth += w.step_blocks;
+	a->slot += w.step_slots;
+	if (a->slot >= w.block_n) {
+		a->slot -= w.block_n;
+		a->nth++;
 	}
 	a->block = a->n < w.len ? w.blocks[a->nth] : 0;
 	return key;
@@ -62,8 +61,8 @@ ATTN_DEV uint32_t attn_bits_below(int32_t n)
 
 /*
  * Computes which keys of the key tile that begins at `key` the thread's token sees, and writes the result as
- * bits for the consumers, unless all tokens see all of them. own is the key whose location the thread holds;
- * positions is shared memory through which the threads exchange the positions of these keys.
+ * bits for the consumers, unless all tokens are known to see all of them. own is the key whose location the
+ * thread holds; positions is shared memory through which the threads exchange the positions of these keys.
  */
 template <class F>
 ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int key,
@@ -71,23 +70,24 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 			  uint4 *bits, uint8_t *all_seen)
 {
 	constexpr int words = F::keys / 32;
+	const struct cairn_attn_part *p = &c.a.part[w.part];
 	uint32_t word[4] = { ~0u, ~0u, ~0u, ~0u };
 	bool all = true;
 
+	if (key >= w.all_first && key + F::keys <= w.all_end)
+		return;
 	if (w.positions) {
-		int at = attn_own_key<F>();
-
 		if (own.slot >= 0)
-			positions[at] = w.p->key_pos[(int64_t)own.block * w.p->block_n + own.slot];
+			positions[attn_own_key<F>()] = p->key_pos[(int64_t)own.block * p->block_n + own.slot];
 		ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	}
-	if (w.has_token && !(key >= w.all_first && key + F::keys <= w.all_end)) {
+	if (w.has_token) {
 #pragma unroll
 		for (int i = 0; i < words; i++)
 			word[i] = attn_bits_below(t.end - key - 32 * i) &
 				  ~attn_bits_below(t.first - key - 32 * i);
 		if (w.positions) {
-			bool causal = w.p->mask_mode & CAIRN_ATTN_CAUSAL;
+			bool causal = p->mask_mode & CAIRN_ATTN_CAUSAL;
 
 #pragma unroll
 			for (int i = 0; i < words; i++) {
@@ -114,11 +114,11 @@ ATTN_DEV void attn_decide(const struct attn_bsr_call &c, const struct attn_bsr_w
 #pragma unroll
 		for (int i = 0; i < words; i++)
 			all &= word[i] == ~0u;
-		bits[attn_thread()] = make_uint4(word[0], word[1], word[2], word[3]);
+		bits[attn_producer_thread()] = make_uint4(word[0], word[1], word[2], word[3]);
 	}
 	all = __all_sync(~0u, all);
 	if (threadIdx.x % 32 == 0)
-		all_seen[attn_thread() / 32] = all;
+		all_seen[attn_producer_thread() / 32] = all;
 }
 
 /* Returns a range of keys that every token of a row tile sees: the largest one that is cheap to find. */
@@ -142,14 +142,17 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 					 int32_t *tokens)
 {
 	const struct cairn_attn_part *p = &c.a.part[u.part];
-	const int32_t i = c.d.lists[u.part] + (p->index_heads > 1 ? u.kv_head : 0) * p->rows + u.row;
-	const struct attn_list list = attn_bsr_list(&c.a, &c.d, i);
-	const int thread = attn_thread(), first = attn_token(u.row0, c.d.magic), token = first + thread;
+	const struct attn_list list =
+		attn_bsr_list_at(&c.a, &c.d, u.part, p->index_heads > 1 ? u.kv_head : 0, u.row);
+	const int first = attn_token(u.row0, c.d.magic);
+	const int thread = attn_producer_thread(), token = first + thread;
 	const int rows = min(u.row0 + F::rows, list.tokens * c.d.group);
+	const int own = attn_own_key<F>();
 	const int2 seen = attn_seen_by_all(c, list, first, attn_token(rows - 1, c.d.magic) + 1 - first);
 	struct attn_bsr_walk w;
+	bool cut_short;		/* the last box ends behind the list */
 
-	w.p = p;
+	w.part = u.part;
 	w.map = &maps.of[0][u.part];
 	w.box = c.d.box[u.part];
 	w.head = u.kv_head * p->head_stride;
@@ -158,10 +161,14 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	w.begin = u.begin + from * F::keys;
 	w.num_tiles = to - from;
 	w.hidden = from ? 0 : u.hidden;
+	w.box_from = w.box <= 0 ? w.num_tiles : w.hidden > 0;
+	cut_short = w.begin + w.num_tiles * F::keys > w.len && w.len & (w.box - 1);
+	w.box_to = max(w.box_from, w.num_tiles - cut_short);
+	w.box_key = own >= 0 && !(own & (w.box - 1)) ? own : -1;
 	w.block_n = p->block_n;
 	w.positions = p->key_pos;
-	w.step_blocks = F::keys / p->block_n;
-	w.step_slots = F::keys % p->block_n;
+	w.step_blocks = c.d.step_blocks[u.part];
+	w.step_slots = c.d.step_slots[u.part];
 	w.all_first = seen.x;
 	w.all_end = seen.y;
 	w.has_token = token * c.d.group < rows;
@@ -177,19 +184,36 @@ ATTN_DEV struct attn_bsr_walk attn_begin(const struct attn_bsr_call &c, const st
 	}
 	if (thread == 0)
 		*tile = { w.begin, w.num_tiles, u.row0, list.tokens * c.d.group, u.kv_head * c.d.group,
-			  u.part, slot, p->k_scale ? p->k_scale[u.kv_head] : 1,
+			  u.part, slot, w.box_from > 0 || w.box_to < w.num_tiles, seen.x, seen.y,
+			  p->k_scale ? p->k_scale[u.kv_head] : 1,
 			  p->v_scale ? p->v_scale[u.kv_head] : 1 };
 	ptx_bar_sync(ATTN_BAR_PRODUCER, 128);
 	return w;
 }
 
-/* Copies Q of a row tile. What the tile's rows past those of the block row hold reaches no result. */
+/* Copies Q of a full row tile, whose tokens are consecutive, by TMA. mbar counts the bytes. */
+template <class F>
+ATTN_DEV void attn_copy_q(const struct attn_bsr_maps &maps, int32_t head, int32_t token, uint32_t s_q,
+			  uint32_t mbar)
+{
+	if (attn_producer_thread())
+		return;
+	ptx_mbarrier_expect_tx(mbar, F::q_bytes);
+#pragma unroll
+	for (int i = 0; i < F::qk_panels; i++)
+		ptx_cp_async_bulk_tensor_3d_g2s(s_q + i * F::rows * ATTN_PANEL, &maps.q, i * 64, head, token,
+						mbar);
+}
+
+/*
+ * Copies Q of a row tile by threads. What the tile's rows past those of the block row hold reaches no result.
+ */
 template <class F>
 ATTN_DEV void attn_gather_q(const struct attn_bsr_call &c, const struct attn_bsr_tile &t, uint32_t s_q,
 			    const int32_t *tokens)
 {
 	constexpr int chunks = F::qk / 8;
-	const int thread = attn_thread(), first = attn_token(t.row0, c.d.magic);
+	const int thread = attn_producer_thread(), first = attn_token(t.row0, c.d.magic);
 
 	const int own = min(F::rows, t.rows - t.row0) * chunks;
 
@@ -229,7 +253,7 @@ ATTN_DEV struct attn_target attn_wait_room(const struct attn_smem<struct attn_bs
 
 	if (F::raw_stages) {
 		ptx_mbarrier_wait(ptx_smem(&x->empty[r.raw.stage]), r.raw.phase);
-		if (attn_thread() == 0)
+		if (attn_producer_thread() == 0)
 			x->kind[r.raw.stage] = kind;
 		return { ptx_smem(x->raw) + r.raw.stage * F::raw_bytes, ptx_smem(&x->full[r.raw.stage]) };
 	}
@@ -268,13 +292,13 @@ ATTN_DEV void attn_fetch_k(const struct attn_bsr_call &c, const struct attn_bsr_
 	const int ring = r->k.stage + (int)(r->k.phase ^ 1) * F::stages;
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
 
-	if (w.box)
-		attn_copy_box<F::qk * F::element_bytes>(w, 0, attn_own_key<F>(), key, to.tile, to.full);
+	if (w.box > 0)
+		attn_copy_box<F::qk * F::element_bytes>(w, 0, key, to.tile, to.full);
 	else
-		attn_gather_keys<F, F::element_bytes>(w, 0, key, to.tile);
-	attn_decide<F>(c, w, w.begin + i * F::keys, key, x->mine[attn_thread()], x->positions[i % 2],
+		attn_gather_keys<F>(c, w, 0, key, to.tile);
+	attn_decide<F>(c, w, w.begin + i * F::keys, key, x->mine[attn_producer_thread()], x->positions[i % 2],
 		       x->bits[ring], (uint8_t *)&x->all_seen[ring]);
-	attn_fetched(to.full, !w.box);
+	attn_fetched(to.full, w.box <= 0);
 	attn_advance<F::stages>(&r->k);
 	if constexpr (F::raw_stages > 0)
 		attn_pass_raw<F, dtype>(s, r);
@@ -292,7 +316,46 @@ struct attn_piece {
 template <class F>
 ATTN_DEV int32_t attn_draw(const struct attn_bsr_call &c, const struct attn_bsr_extra<F> *x)
 {
-	return x->whole && attn_thread() == 0 ? atomicAdd(&c.w.head->next, 1) : 0;
+	return x->whole && attn_producer_thread() == 0 ? atomicAdd(&c.w.head->next, 1) : 0;
+}
+
+/* Loads a word into the L1 as well; the caller need not use it. */
+ATTN_DEV uint32_t attn_touch_word(const int32_t *word)
+{
+	uint32_t value;
+
+	asm volatile("ld.global.ca.u32 %0, [%1];" : "=r"(value) : "l"(word) : "memory");
+	return value;
+}
+
+/*
+ * Thread 0 brings what attn_begin() will read into the L1: the unit of the run that it has drawn (far) or,
+ * one key tile later, what describes the list of this unit.
+ */
+template <class F>
+ATTN_DEV void attn_touch(const struct attn_bsr_call &c, const struct attn_bsr_extra<F> *x, int32_t drawn,
+			 bool far)
+{
+	const struct attn_unit *u = c.w.units + drawn;
+	const struct cairn_attn_part *p;
+	int32_t head, i;
+
+	if (attn_producer_thread() || !x->whole || drawn >= x->runs)
+		return;
+	if (far) {
+		attn_touch_word(&u->part);
+		return;
+	}
+	p = &c.a.part[u->part];
+	head = p->index_heads > 1 ? u->kv_head : 0;
+	i = head * p->rows + u->row;
+	attn_touch_word(p->blk_indptr + i + head);
+	if (p->row_indptr)
+		attn_touch_word(p->row_indptr + u->row);
+	if (p->last_len)
+		attn_touch_word(p->last_len + i);
+	if (p->kv_pos0)
+		attn_touch_word(p->kv_pos0 + u->row);
 }
 
 /* Finds the piece after *at, whose unit is -1 at first. Returns whether there is one. */
@@ -302,7 +365,7 @@ ATTN_DEV bool attn_find_piece(const struct attn_bsr_call &c, struct attn_bsr_ext
 {
 	if (x->whole) {
 		if (at->unit >= 0) {
-			if (attn_thread() == 0) {
+			if (attn_producer_thread() == 0) {
 				x->next = drawn;
 				/* there are as many draws as runs; the last one resets the counter */
 				if (drawn == c.d.ctas + x->runs - 1)
@@ -334,38 +397,44 @@ ATTN_DEV void attn_begin_piece(const struct attn_bsr_call &c, const struct attn_
 	struct attn_bsr_extra<F> *x = attn_extra<F>(s);
 
 	*w = attn_begin<F>(c, maps, u, at.from, to, attn_piece_slot(&u, at.run, at.from, to), &s.tiles[nth],
-			   &x->mine[attn_thread()], x->tokens[nth]);
+			   &x->mine[attn_producer_thread()], x->tokens[nth]);
 }
 
 /* Fetches Q of the piece that has been begun. */
 template <class F>
-ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_smem<struct attn_bsr_tile> &s,
-			   struct attn_bsr_rings *r)
+ATTN_DEV void attn_fetch_q(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
+			   const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
 {
 	const int buffer = attn_wait_q<F>(s, r->nth);
+	const struct attn_bsr_tile &t = s.tiles[r->nth % F::tiles];
+	const int32_t *tokens = attn_extra<F>(s)->tokens[r->nth % F::tiles];
+	const uint32_t s_q = s.q + buffer * F::q_bytes, full = s.full_q + 8 * buffer;
+	const bool box = c.d.box_q && t.rows - t.row0 >= F::rows;
 
-	attn_gather_q<F>(c, s.tiles[r->nth % F::tiles], s.q + buffer * F::q_bytes,
-			 attn_extra<F>(s)->tokens[r->nth % F::tiles]);
-	attn_fetched(s.full_q + 8 * buffer, true);
+	if (box)
+		attn_copy_q<F>(maps, t.head, tokens[0], s_q, full);
+	else
+		attn_gather_q<F>(c, t, s_q, tokens);
+	attn_fetched(full, !box);
 	r->nth++;
 }
 
 /* Fetches V of key tile i of a piece. If one of its boxes holds slots that may be NaN, threads copy it. */
 template <class F, int dtype>
-ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, struct attn_key_at key,
-			   const struct attn_smem<struct attn_bsr_tile> &s, struct attn_bsr_rings *r)
+ATTN_DEV void attn_fetch_v(const struct attn_bsr_call &c, const struct attn_bsr_walk &w, int i,
+			   struct attn_key_at key, const struct attn_smem<struct attn_bsr_tile> &s,
+			   struct attn_bsr_rings *r)
 {
 	const struct attn_target to = attn_wait_room<F>(s, *r, ATTN_RAW_V);
-	const int own = attn_own_key<F>(), hidden = i ? 0 : w.hidden;
-	const bool boxes = w.box && !hidden &&
-			   (w.begin + (i + 1) * F::keys <= w.len || !(w.len & (w.box - 1)));
+	/* box_from <= i < box_to, by one comparison */
+	const bool boxes = (unsigned int)(i - w.box_from) < (unsigned int)(w.box_to - w.box_from);
 
-	if (own < hidden)
+	if (i == 0 && attn_own_key<F>() < w.hidden)
 		key.slot = -1;
 	if (boxes)
-		attn_copy_box<F::v * F::element_bytes>(w, 1, own, key, to.tile, to.full);
+		attn_copy_box<F::v * F::element_bytes>(w, 1, key, to.tile, to.full);
 	else
-		attn_gather_keys<F, F::element_bytes>(w, 1, key, to.tile);
+		attn_gather_keys<F>(c, w, 1, key, to.tile);
 	attn_fetched(to.full, !boxes);
 	if constexpr (F::raw_stages > 0)
 		attn_pass_raw<F, dtype>(s, r);
@@ -375,10 +444,11 @@ ATTN_DEV void attn_fetch_v(const struct attn_bsr_walk &w, int i, struct attn_key
 
 /*
  * Fetches the key tiles of piece *w: the K of each tile, followed by the V of the tile before. It draws the
- * next run two tiles before the end, so that nothing waits for the round trip to memory. It begins the next
- * piece before the last V, which has no room until the consumers have finished a step. If Q has only one
- * buffer, that buffer is in use until the last product with K, so the Q of the next piece follows its first
- * K. Sets *at and *w to the next piece, and returns whether there is one.
+ * next run two tiles before the end, so that nothing waits for the round trip to memory, and touches what
+ * describes it, which gains nothing with one consumer warpgroup. It begins the next piece before the last V,
+ * which has no room until the consumers have finished a step. If Q has only one buffer, that buffer is in use
+ * until the last product with K, so the Q of the next piece follows its first K. Sets *at and *w to the next
+ * piece, and returns whether there is one.
  */
 template <class F, int dtype>
 ATTN_DEV bool attn_fetch(const struct attn_bsr_call &c, const struct attn_bsr_maps &maps,
@@ -393,13 +463,15 @@ ATTN_DEV bool attn_fetch(const struct attn_bsr_call &c, const struct attn_bsr_ma
 	bool more = false;
 
 	for (int i = 0; i <= last; i++) {
+		if (F::groups > 1 && last >= 2 && i >= last - 1)
+			attn_touch<F>(c, attn_extra<F>(s), drawn, i < last);
 		attn_fetch_k<F, dtype>(c, piece, i, key, s, r);
 		if (F::q_stages == 1 && i == 0)
-			attn_fetch_q<F>(c, s, r);
+			attn_fetch_q<F>(c, maps, s, r);
 		if (i == max(0, last - 2))
 			drawn = attn_draw<F>(c, attn_extra<F>(s));
 		if (i > 0)
-			attn_fetch_v<F, dtype>(piece, i - 1, before, s, r);
+			attn_fetch_v<F, dtype>(c, piece, i - 1, before, s, r);
 		before = key;
 		key = attn_next_key<F>(piece, &ahead);
 		if (i == last)
@@ -408,8 +480,8 @@ ATTN_DEV bool attn_fetch(const struct attn_bsr_call &c, const struct attn_bsr_ma
 	if (more)
 		attn_begin_piece<F>(c, maps, s, r, *at, w);
 	if (more && F::q_stages > 1)
-		attn_fetch_q<F>(c, s, r);
-	attn_fetch_v<F, dtype>(piece, last, before, s, r);
+		attn_fetch_q<F>(c, maps, s, r);
+	attn_fetch_v<F, dtype>(c, piece, last, before, s, r);
 	return more;
 }
 
@@ -427,7 +499,7 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 
 	if (F::raw_stages && !F::converter_regs)
 		r.own = attn_begin_convert<F>();
-	if (attn_thread() == 0) {
+	if (attn_producer_thread() == 0) {
 		x->runs = __ldcg(&c.w.head->runs);
 		x->whole = __ldcg(&c.w.head->whole);
 		if (!x->whole && at.run < x->runs) {
@@ -440,13 +512,13 @@ ATTN_DEV void attn_bsr_produce(const struct attn_bsr_call &c, const struct attn_
 	if (more)
 		attn_begin_piece<F>(c, maps, s, &r, at, &w);
 	if (more && F::q_stages > 1)
-		attn_fetch_q<F>(c, s, &r);
+		attn_fetch_q<F>(c, maps, s, &r);
 	while (more)
 		more = attn_fetch<F, dtype>(c, maps, s, &r, &at, &w);
 	if (F::converter_regs)
 		attn_fetched(attn_wait_room<F>(s, r, ATTN_RAW_END).full, false);
 	buffer = attn_wait_q<F>(s, r.nth);
-	if (attn_thread() == 0)
+	if (attn_producer_thread() == 0)
 		s.tiles[r.nth % F::tiles].num_tiles = -1;
 	attn_fetched(s.full_q + 8 * buffer, true);
 }

@@ -23,6 +23,7 @@ enum {
 	LEFT_OUT = 1 << 21,	/* each part leaves out some tokens, each a different number */
 	PART_1_EMPTY = 1 << 22,	/* part 1 has no rows */
 	FAR_BITS = 1 << 23,	/* the bits of the second row lie past 2^31 bytes, of the third past 2^32 */
+	FARTHER = 1 << 24,	/* with FAR_KV: the third block begins past 2^32 times 16 bytes */
 };
 
 /* Layouts of the slots of a block. */
@@ -353,7 +354,8 @@ static void lay_out(struct cairn_attn_part *p, const struct shape *s, int n, str
 	} else {
 		in->head_stride = s->dim + gap;
 		in->slot_stride = s->hkv * in->head_stride + gap;
-		in->block_stride = far ? FAR_STRIDE : n * in->slot_stride + 2 * gap;
+		in->block_stride = far ? FAR_STRIDE << (s->flags & FARTHER ? 3 : 0) :
+				   n * in->slot_stride + 2 * gap;
 	}
 	if (s->layout == CONTIGUOUS && !far)
 		return;

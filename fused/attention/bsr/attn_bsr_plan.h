@@ -39,7 +39,14 @@ struct attn_division {
 	int32_t skip;				/* lists of up to this many packed rows have no unit */
 	uint32_t magic;				/* attn_magic(group) */
 	int32_t lists[CAIRN_ATTN_PARTS + 1];	/* number of the first list of each part */
-	int32_t box[CAIRN_ATTN_PARTS];		/* slots that TMA copies at a time: 2^n, or 0 */
+	/*
+	 * Slots that TMA copies at a time: 2^n. 0: threads copy; -1: they do, and the offsets of slots in
+	 * units of 16 bytes need more than 32 bits.
+	 */
+	int32_t box[CAIRN_ATTN_PARTS];
+	/* keys = step_blocks * block_n + step_slots */
+	int32_t step_blocks[CAIRN_ATTN_PARTS], step_slots[CAIRN_ATTN_PARTS];
+	int32_t box_q;				/* TMA copies Q of full row tiles */
 };
 
 /* A unit: a row tile, and the keys that its tokens may see. Kernels move its 32 bytes as two vectors. */
@@ -79,21 +86,16 @@ struct attn_list {
 	int32_t first, tokens, len;
 };
 
-ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
-				       int32_t i)
+/* Returns the list of a block row of a part for index head `head`. */
+ATTN_FN struct attn_list attn_bsr_list_at(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
+					  int32_t part, int32_t head, int32_t row)
 {
-	const struct cairn_attn_part *p = a->part;
-	struct attn_list l = { 0, 0, 0, 0, 0, 0 };
+	const struct cairn_attn_part *p = &a->part[part];
+	const int32_t i = head * p->rows + row;
+	struct attn_list l = { part, head, row, 0, 0, 0 };
 	int64_t first, end;
 	int32_t blocks, last;
 
-	while (i >= d->lists[l.part + 1])
-		l.part++;
-	p += l.part;
-	i -= d->lists[l.part];
-	if (p->index_heads > 1)
-		l.head = i / p->rows;
-	l.row = i - l.head * p->rows;
 	first = p->row_indptr ? p->row_indptr[l.row] : (int64_t)l.row * p->block_m;
 	end = p->row_indptr ? p->row_indptr[l.row + 1] : first + p->block_m;
 	if (end > a->nnz_qo)
@@ -107,6 +109,20 @@ ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, cons
 	blocks = p->blk_indptr[i + l.head + 1] - p->blk_indptr[i + l.head];
 	l.len = blocks > 0 ? (blocks - 1) * p->block_n + last : 0;
 	return l;
+}
+
+/* Returns list i of all parts. */
+ATTN_FN struct attn_list attn_bsr_list(const struct cairn_attn_bsr_args *a, const struct attn_division *d,
+				       int32_t i)
+{
+	int32_t part = 0, head = 0;
+
+	while (i >= d->lists[part + 1])
+		part++;
+	i -= d->lists[part];
+	if (a->part[part].index_heads > 1)
+		head = i / a->part[part].rows;
+	return attn_bsr_list_at(a, d, part, head, i - head * a->part[part].rows);
 }
 
 /* Returns the number of KV heads that a list serves. */

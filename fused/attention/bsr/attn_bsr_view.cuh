@@ -2,9 +2,10 @@
 /*
  * attn_bsr_view - the front of attn_forward.cuh for lists of keys: what rows see, and where results go
  *
- * Whether a token sees a key may depend on positions, bits and the end of the list. The producer computes one
- * bit for each token and key of a key tile and writes these bits to shared memory. The consumers read them
- * only for tiles in which some token does not see some key.
+ * Whether a token sees a key may depend on positions, bits and the end of the list. For key tiles outside a
+ * range that all tokens of the row tile are known to see, the producer computes one bit for each token and
+ * key, and writes these bits to shared memory. The consumers read them only if some token does not see some
+ * key.
  */
 #ifndef CAIRN_ATTN_BSR_VIEW_CUH
 #define CAIRN_ATTN_BSR_VIEW_CUH
@@ -20,6 +21,8 @@ struct attn_bsr_tile {
 	int32_t row0, rows;		/* first packed row; packed rows of the block row */
 	int32_t head;			/* the first query head of the KV head */
 	int32_t part, slot;		/* slot: where the piece's state goes, -1: it is a whole unit */
+	int32_t by_threads;		/* whether threads, not TMA alone, write its K and V */
+	int32_t all_first, all_end;	/* every token sees at least these keys of the list */
 	float k_scale, v_scale;
 };
 
@@ -64,8 +67,9 @@ enum attn_raw { ATTN_RAW_K, ATTN_RAW_V, ATTN_RAW_END };
 template <class F> struct attn_bsr_extra {
 	/*
 	 * Bit n of bits[i][t]: token t of the row tile sees key n of the key tile. all_seen[i]: ATTN_ALL_SEEN
-	 * if all tokens see all keys; each warp of the producer writes one byte. A consumer reads both after
-	 * it has released the stage of K, so each stage has two of each.
+	 * if all tokens see all keys; each warp of the producer writes one byte. Neither is written for key
+	 * tiles within the range that all tokens see. A consumer reads both after it has released the stage
+	 * of K, so each stage has two of each.
 	 */
 	uint4 bits[2 * F::stages][F::rows];
 	uint32_t all_seen[2 * F::stages];
@@ -96,6 +100,7 @@ ATTN_DEV struct attn_bsr_extra<F> *attn_extra(const struct attn_smem<struct attn
 struct attn_bsr_sight {
 	int32_t token[2];
 	int32_t own;			/* bit r: the lane's row r is a row of the block row */
+	int32_t all_first, all_end;	/* of struct attn_bsr_tile */
 };
 
 /* The class V that attn_forward.cuh describes. */
@@ -103,7 +108,7 @@ template <class F> struct attn_bsr_view {
 	typedef struct attn_bsr_call call;
 	typedef struct attn_bsr_tile tile;
 	typedef struct attn_bsr_sight sight;
-	static constexpr bool by_threads = true, from_end = false;
+	static constexpr bool by_threads = true, by_tma = !F::raw_stages, from_end = false;
 
 	ATTN_METHOD struct attn_scale scale(const call &c, const tile &t)
 	{
@@ -117,6 +122,8 @@ template <class F> struct attn_bsr_view {
 		int last = attn_token(min(t.row0 + F::rows, t.rows) - 1, c.d.magic);
 		sight w;
 
+		w.all_first = t.all_first;
+		w.all_end = t.all_end;
 		w.own = 0;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {
@@ -129,14 +136,15 @@ template <class F> struct attn_bsr_view {
 	}
 
 	template <class>
-	ATTN_METHOD void bend(float (*s)[4], const sight &w, int, const struct attn_smem<tile> &smem,
+	ATTN_METHOD void bend(float (*s)[4], const sight &w, int key, const struct attn_smem<tile> &smem,
 			      const struct attn_place &k, float cap)
 	{
 		const struct attn_bsr_extra<F> *x = attn_extra<F>(smem);
 		const int i = k.stage + (int)k.phase * F::stages;
 
 		attn_cap_all<F::keys>(s, cap);
-		if (*(const volatile uint32_t *)&x->all_seen[i] == ATTN_ALL_SEEN)
+		if ((key >= w.all_first && key + F::keys <= w.all_end) ||
+		    *(const volatile uint32_t *)&x->all_seen[i] == ATTN_ALL_SEEN)
 			return;
 #pragma unroll
 		for (int half = 0; half < 2; half++) {

@@ -22,7 +22,8 @@
  *   tile        a description of a row tile, with its `begin` and `num_tiles`
  *   call        the arguments that consumers need
  *   sight       what a lane knows about the keys that its rows see, including the bits `own`
- *   by_threads  whether threads, not TMA, write K, V and Q to shared memory
+ *   by_threads  whether threads, not only TMA, write K, V and Q to shared memory
+ *   by_tma      with by_threads: whether TMA alone writes K and V of a row tile whose by_threads is 0
  *   from_end    whether a row tile's key tiles come from its last to its first
  *   slices()    the number of CTAs that share the keys of a row tile; for fronts with contiguous keys
  *   scale()     the factors of a row tile's logits
@@ -245,11 +246,11 @@ ATTN_DEV struct attn_scale attn_scale_of(float sm_scale, float softcap)
 		 softcap > 0 ? 2 * ATTN_LOG2E * (sm_scale / softcap) : 0 };
 }
 
-/* Waits for a tile. The fence makes stores of threads visible to wgmma. */
-template <class V> ATTN_DEV void attn_wait_full(uint32_t mbar, uint32_t phase)
+/* Waits for a tile. The fence makes stores of threads visible to wgmma; TMA needs none. */
+template <class V> ATTN_DEV void attn_wait_full(uint32_t mbar, uint32_t phase, bool by_threads = true)
 {
 	ptx_mbarrier_wait(mbar, phase);
-	if (V::by_threads)
+	if (V::by_threads && by_threads)
 		ptx_fence_proxy_async_shared_cta();
 }
 
@@ -295,6 +296,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	struct attn_place q = {}, k = {}, v = {};
 	uint32_t d_q = attn_describe<F>(s_q), d_k = attn_describe<F>(s.k);
 	int nth = 0, i = 0, add = 0, num_tiles, begin;
+	bool by_threads = true;
 	struct attn_scale scale;
 	typename V::sight w;
 	auto pack = [&]() { attn_p_fragments<dtype, F::keys / 8>(p, sc); };
@@ -302,6 +304,8 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	attn_wait_full<V>(s.full_q, 0);
 	num_tiles = s.tiles[0].num_tiles;
 	begin = s.tiles[0].begin;
+	if constexpr (V::by_tma)
+		by_threads = s.tiles[0].by_threads;
 	if (num_tiles < 0)
 		return;
 	scale = V::scale(a, s.tiles[0]);
@@ -330,17 +334,20 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 			attn_wait_full<V>(s.full_q + 8 * q.stage, q.phase);
 			num_tiles = t->num_tiles;
 			begin = t->begin;
+			if constexpr (V::by_tma)
+				by_threads = t->by_threads;
 			if (num_tiles < 0)
 				break;
 			w = V::look(a, s, nth, group);
 			scale = V::scale(a, *t);
 			i = 0;
 		}
-		attn_wait_full<V>(s.full_k + 8 * k.stage, k.phase);
+		attn_wait_full<V>(s.full_k + 8 * k.stage, k.phase, by_threads);
 		if (turns)
 			ptx_bar_sync(ATTN_BAR_TURN + group, 256);
 		attn_issue_qk<dtype, F>(sc[0], d_q, d_k);
-		attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase);
+		/* in a step that begins a row tile, V is that of the row tile before */
+		attn_wait_full<V>(s.full_v + 8 * v.stage, v.phase, by_threads || fresh);
 		if (add)
 			attn_rescale<F::v>(o, keep);
 		attn_issue_pv<dtype, F>(o[0], p, s.v + v.stage * F::v_bytes, add, [&]() {

@@ -125,7 +125,7 @@ struct attn_range {
 	typedef struct attn_call call;
 	typedef struct attn_row_tile tile;
 	typedef struct attn_sight sight;
-	static constexpr bool by_threads = false, from_end = true;
+	static constexpr bool by_threads = false, by_tma = false, from_end = true;
 
 	/*
 	 * Sets t->begin and *end to the smallest range with all keys that the rows of a row tile see. In a
