@@ -84,7 +84,7 @@ def method(page, ctx, machine, source):
     page.para(
         "Unless stated otherwise, shares are relative to what this machine reached in the same run, not to a"
         " datasheet. Peers (cuBLASLt; cuDNN; FlashInfer; chains of the best separate kernels) run in the same run on the same"
-        " inputs. A claim of a source is ",
+        " inputs, unless a table marks them. A claim of a source is ",
         Html("<em>reproduced</em>"),
         " or ",
         Html("<em>refuted</em>"),

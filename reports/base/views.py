@@ -242,6 +242,11 @@ def fastest_peer(table):
     return min(peers, key=lambda r: r.ns, default=None)
 
 
+def other_run(record, peer):
+    """Whether two rows certainly come from different runs: they were made from different sources."""
+    return record.get("source") != peer.get("source")
+
+
 LIBRARIES = {"cublaslt": "cuBLASLt", "cudnn": "cuDNN"}
 
 

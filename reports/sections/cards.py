@@ -213,9 +213,11 @@ ROWS = (
 
 
 def against(record, rows):
-    """The fastest other table of the same run."""
+    """The fastest other table of a row; it is said if it was recorded in another run."""
     peer = views.fastest_peer(views.table_of(rows, record))
-    return f"{views.peer_name(peer)}: {us(peer.ns)} µs" if peer else ""
+    if not peer:
+        return ""
+    return f"{views.peer_name(peer)}: {us(peer.ns)} µs" + (", in another run" if views.other_run(record, peer) else "")
 
 
 def operations(rows, ceilings):

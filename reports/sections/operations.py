@@ -25,7 +25,7 @@ def spread(record):
 
 
 def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
-    """Our rows beside the fastest peer of the same run.
+    """Our rows beside the fastest peer. Peers that were recorded in another run have an asterisk.
 
     datasheet: adds the share of the memory bandwidth of the datasheet.
     """
@@ -51,13 +51,15 @@ def speed_table(page, ctx, caption, cases, note=None, datasheet=False):
         if with_peer:
             peer = views.fastest_peer(table)
             known = peer and record.ns and peer is not record
-            cells += [us(peer.ns) if peer else DASH, times(peer.ns / record.ns) if known else DASH]
+            mark = "*" if peer and views.other_run(record, peer) else ""
+            cells += [us(peer.ns) + mark if peer else DASH, times(peer.ns / record.ns) + mark if known else DASH]
         out.append(cells)
     notes = []
     if with_peer:
         found = [p for p in (views.fastest_peer(t) for _, t in cases) if p]
         names = sorted({f"{p.impl} ({p.get('impl_version', '?')})" for p in found})
-        notes.append(f"Peer: {' or '.join(names)}, in the same run. ")
+        others = any(p and views.other_run(r, p) for r, p in ((r, views.fastest_peer(t)) for r, t in cases))
+        notes.append(f"Peer: {' or '.join(names)}, in the same run{'; *: in another run' if others else ''}. ")
         if any(p.get("rules") == "peer" for p in found):
             notes.append("Some of its rows cannot keep the contract and are judged by a rule of their own. ")
         notes.append("Speed: ours relative to theirs, above 1 is faster. ")

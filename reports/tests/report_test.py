@@ -438,6 +438,17 @@ class ReadmeTable(TestCase):
             rows = recording([raw("attn_bwd", "a", impl, impl_version=version)]).gpu
             self.assertEqual([views.peer_name(r) for r in rows.find("attn_bwd")], [name])
 
+    def test_a_peer_of_another_run_is_marked(self):
+        for source, marked in (("1", False), ("2", True)):
+            rows = [
+                raw("gemm", "m8192_n8192_k8192_bf16", "cuda", 1e6, flops=10**12, tflops=700, source="1"),
+                raw("gemm", "m8192_n8192_k8192_bf16", "peers", 1e6, flops=10**12, tflops=700, source=source),
+            ]
+            self.has(page_of(rows), "in the same run; *: in another run", marked)
+            self.has(page_of(rows), "1.00×*", marked)
+            beside = {f.what: f.beside for f in cards.figures(recording(rows).gpu)}["product 8192^3, bf16"]
+            self.assertEqual(beside.endswith(", in another run"), marked)
+
     def test_rows_judged_by_a_rule_of_their_own_are_marked(self):
         said = "are judged by a rule of their own"
         self.has(page_of(machine()), said)
