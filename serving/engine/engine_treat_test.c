@@ -97,6 +97,17 @@ out:
 	free(answers);
 }
 
+/* Checks that answer k of request i is the naive one, token by token. */
+static void expect_naive(struct cairn_test *t, struct naive *n, const struct cairn_request *r, int i, int k,
+			 const struct answer *a)
+{
+	int32_t want[MAX_NEW];
+	int num = naive_answer(t, n, r, k, want);
+
+	if (!EXPECT(t, a->num_ids == num && !memcmp(a->ids, want, (size_t)num * sizeof(*want))))
+		cairn_note(t, "request %d, answer %d: %d tokens, not %d", i, k, a->num_ids, num);
+}
+
 /* Samples with all features on and all requests at once; on ref every token must match. */
 static void drawn(struct cairn_test *t, const char *table)
 {
@@ -106,7 +117,6 @@ static void drawn(struct cairn_test *t, const char *table)
 	};
 	struct cairn_request reqs[NUM];
 	struct answer (*answers)[2] = calloc(NUM, sizeof(*answers));
-	int32_t want[MAX_NEW];
 	struct cairn_engine *e;
 	struct cairn_model *m;
 	struct cairn_impl impl;
@@ -127,17 +137,10 @@ static void drawn(struct cairn_test *t, const char *table)
 	}
 	EXPECT(t, cairn_engine_run(e) == 0);
 	for (int i = 0; i < NUM; i++) {
-		for (int k = 0; k < (reqs[i].num_seqs == 2 ? 2 : 1); k++) {
-			const struct answer *a = &answers[i][k];
-			int num = naive_answer(t, &n, &reqs[i], k, want);
-
-			if (!EXPECT(t, a->num_ids == num &&
-				       !memcmp(a->ids, want, (size_t)num * sizeof(*want))))
-				cairn_note(t, "request %d, answer %d: %d tokens, not %d", i, k, a->num_ids,
-					   num);
-		}
+		for (int k = 0; k < (reqs[i].num_seqs == 2 ? 2 : 1); k++)
+			expect_naive(t, &n, &reqs[i], i, k, &answers[i][k]);
 		if (reqs[i].num_seqs == 2)
-			EXPECT(t, memcmp(answers[i][0].ids, answers[i][1].ids, 4 * sizeof(*want)));
+			EXPECT(t, memcmp(answers[i][0].ids, answers[i][1].ids, 4 * sizeof(int32_t)));
 	}
 	cairn_engine_destroy(e);
 out_model:
@@ -182,7 +185,6 @@ static void replaced(struct cairn_test *t, int expires)
 	};
 	struct answer *answers = calloc(NUM, sizeof(*answers));
 	struct cairn_request reqs[NUM];
-	int32_t want[MAX_NEW];
 	struct cairn_engine *e;
 	struct cairn_model *m;
 	struct cairn_impl impl;
@@ -205,14 +207,11 @@ static void replaced(struct cairn_test *t, int expires)
 		;
 	EXPECT(t, cairn_engine_run(e) == 0);
 	for (int i = 0; i < NUM; i++) {
-		int num = naive_answer(t, &n, &reqs[i], 0, want);
-
 		EXPECT(t, answers[i].num_finished == 1);
 		if (i < NUM / 2)
 			EXPECT(t, answers[i].why == ended);
-		else if (!EXPECT(t, answers[i].num_ids == num &&
-				    !memcmp(answers[i].ids, want, (size_t)num * sizeof(*want))))
-			cairn_note(t, "request %d: %d tokens, not %d", i, answers[i].num_ids, num);
+		else
+			expect_naive(t, &n, &reqs[i], i, 0, &answers[i]);
 	}
 	cairn_engine_destroy(e);
 out_model:
