@@ -61,7 +61,7 @@ ATTN_DEV void attn_fetched(uint32_t mbar, bool copies)
 		ptx_mbarrier_arrive_count(mbar, 32 / ELECTED_LANES + 1);
 }
 
-/* As attn_thread(), by an unsigned remainder, which is a single instruction. */
+/* As attn_thread(), but by an unsigned remainder, which takes a single instruction. */
 ATTN_DEV int attn_producer_thread(void)
 {
 	unsigned int thread;
