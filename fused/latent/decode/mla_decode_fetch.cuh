@@ -185,25 +185,31 @@ ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task 
 		const struct mla_four four = mla_four_slots(c, t, next, i);
 		const uint32_t to = smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
 				    attn_swizzle(row, piece, ATTN_PANEL);
+		const uint8_t *key[4];
 
+#pragma unroll
+		for (int k = 0; k < 4; k++) {
+			key[k] = c.pages + (int64_t)max(four.slot[k], 0) * MLA_KEY_BYTES + piece * 16;
+			asm("" : "+l"(key[k]));	/* the compiler would compute it for each copy */
+		}
 		next = mla_four_entries(c, t, i + 1);
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
-			const int g = mla_group(i, nth), end = min(2 * g + 2, MLA_PANELS);
+			const int g = mla_group(i, nth);
 
 			mla_wait_free(smem, i, nth);
 			if (nth == 0)
 				mla_write_valid(four, smem, i);
-			for (int p = 2 * g; p < end; p++)
 #pragma unroll
-				for (int k = 0; k < 4; k++) {
-					const bool there = four.slot[k] >= 0;
-					const int64_t at = there ? four.slot[k] : 0;
+			for (int k = 0; k < 4; k++) {
+				const uint8_t *from = key[k] + g * 2 * ATTN_PANEL;
+				const uint32_t at = to + g * 2 * MLA_PANEL_BYTES + k * 16 * ATTN_PANEL;
+				const uint32_t bytes = four.slot[k] < 0 ? 0 : 16;
 
-					ptx_cp_async_cg(to + p * MLA_PANEL_BYTES + k * 16 * ATTN_PANEL,
-							c.pages + at * MLA_KEY_BYTES + p * ATTN_PANEL +
-							piece * 16, there ? 16 : 0);
-				}
+				ptx_cp_async_cg(at, from, bytes);
+				if (g < MLA_GROUPS - 1)		/* the last group has one panel */
+					ptx_cp_async_cg(at + MLA_PANEL_BYTES, from + ATTN_PANEL, bytes);
+			}
 			mla_fetched(mla_full(smem, i & 1, g), true);
 		}
 	}
