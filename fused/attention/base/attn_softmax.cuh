@@ -150,12 +150,25 @@ template <int tiles> ATTN_DEV float attn_row_max(float (*s)[4], int r, float m)
  * An exponential occupies its unit for eight cycles, which other instructions should fill: the maximum of
  * row 1 is computed among the exponentials of row 0, and after(), which turns p into operands, among those
  * of row 1. between() is called after those of row 0.
+ *
+ * If `shifted`, shift(r) is called before the maximum of row r. It may change the row's logits, and returns
+ * what is still to be added to all of the lane's, which costs no instruction for each.
  */
-template <int tiles, int late = ATTN_LATE, class Between, class After>
+template <int tiles, int late = ATTN_LATE, bool shifted = false, class Between, class After,
+	  class Shift = int>
 ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
-				 int own, Between between, After after)
+				 int own, Between between, After after, Shift shift = {})
 {
-	float local = attn_row_max<tiles>(s, 0, m[0]), next = local;
+	float by[2];
+	auto max_of = [&](int r) {
+		if constexpr (shifted) {
+			by[r] = shift(r);
+			return fmaxf(m[r], attn_row_max<tiles>(s, r, -CUDART_INF_F) + by[r]);
+		} else {
+			return attn_row_max<tiles>(s, r, m[r]);
+		}
+	};
+	float local = max_of(0), next = local;
 
 #pragma unroll
 	for (int r = 0; r < 2; r++) {
@@ -163,21 +176,25 @@ ATTN_DEV void attn_softmax_fused(float (*s)[4], float m[2], float l[2], float ke
 						   !(fabsf(local * scale_log2) < ATTN_FUSED_LIMIT));
 		const float most = attn_quad_max(local);
 		const float top = (most - m[r]) * scale_log2 > late ? most : m[r];
+		/* the old and the new maximum as the logits in s are */
+		const float to = shifted ? top - by[r] : top;
+		float from = shifted ? m[r] - by[r] : m[r];
 
 		if (large) {
 			if (r == 0)
-				next = attn_row_max<tiles>(s, 1, m[1]);
-			attn_softmax_row<tiles, 0>(s, r, top, m + r, l + r, keep + r, scale_log2);
+				next = max_of(1);
+			attn_softmax_row<tiles, 0>(s, r, to, &from, l + r, keep + r, scale_log2);
+			m[r] = top;
 			if (r == 1)
 				after();
 		} else {
-			const float base = top == -CUDART_INF_F ? 0 : top * scale_log2;
+			const float base = to == -CUDART_INF_F ? 0 : to * scale_log2;
 
-			keep[r] = top == m[r] ? 1 : ptx_ex2_approx_ftz(fmaf(m[r], scale_log2, -base));
+			keep[r] = to == from ? 1 : ptx_ex2_approx_ftz(fmaf(from, scale_log2, -base));
 			m[r] = top;
 			l[r] *= keep[r];
 			if (r == 0)
-				next = attn_row_max<tiles>(s, 1, m[1]);
+				next = max_of(1);
 #pragma unroll
 			for (int i = 0; i < 2 * tiles; i++) {
 				float *x = &s[i / 2][2 * r + i % 2];

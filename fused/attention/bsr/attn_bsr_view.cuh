@@ -165,9 +165,9 @@ template <class F> struct attn_bsr_view {
 
 	template <int tiles, class Between, class After>
 	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
-				int own, Between between, After after)
+				const sight &w, Between between, After after)
 	{
-		attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own, between, after);
+		attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, w.own, between, after);
 	}
 
 	template <int dtype, class>

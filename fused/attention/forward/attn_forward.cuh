@@ -321,7 +321,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 	V::template bend<F>(sc, w, begin + attn_key_tile<V>(0, num_tiles) * F::keys, s, k, scale.cap);
 	attn_advance<F::stages>(&k);
 	d_k = attn_describe<F>(s.k + k.stage * F::k_bytes);
-	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own, []() { }, pack);
+	V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w, []() { }, pack);
 	for (;;) {
 		bool fresh = ++i == num_tiles;		/* the step begins a row tile */
 
@@ -369,7 +369,7 @@ ATTN_DEV void attn_consume(const typename V::call &a, const struct attn_smem<typ
 				l[r] = 0;
 			}
 		}
-		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w.own, [&]() {
+		V::template soften<F::keys / 8>(sc, m, l, keep, scale.log2, w, [&]() {
 			ptx_wgmma_wait_group<0>();
 			wgmma_keep<F::v / 2>(o[0]);
 			attn_keep_p<F::keys / 4>(p[0]);

@@ -52,7 +52,8 @@
  *                                                               the query heads of a KV head rounded up to a
  *                                                               power of two, is at most 64
  *
- * Supported:   dtype f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads.
+ * Supported:   dtype f16, bf16; head_dim 64, 128; num_qo_heads any multiple of num_kv_heads; sm_scale from
+ *              2^-64.
  *              batch 0 and nnz_qo 0 are legal and do nothing.
  * Numerics:    as in attn_paged.h. q' and k' are rounded to dtype, like the output of rope.h; so are the p[j]
  *              of weight(), which must be numbers of dtype. Hooks compute in fp32.

@@ -24,6 +24,20 @@ ATTN_DEV void attn_add_slope(float (*s)[4], int half, float scale, float slope, 
 	}
 }
 
+/*
+ * Adds slope (i / 2 * 8 + i % 2) to each logit of a row: one instruction for each, because the second factor
+ * is a constant of it. What remains of the bias is the same for all of the lane's logits.
+ */
+template <int keys> ATTN_DEV void attn_add_steps(float (*s)[4], int half, float slope)
+{
+#pragma unroll
+	for (int i = 1; i < keys / 4; i++) {
+		float *v = &s[i / 2][2 * half + i % 2];
+
+		*v = fmaf(slope, (float)(i / 2 * 8 + i % 2), *v);
+	}
+}
+
 /* Replaces each logit v of a row by cap tanh(v scale / cap); attn_cap() has the formula. */
 template <int keys>
 ATTN_DEV void attn_cap_row(float (*s)[4], int half, float scale, float cap)

@@ -41,6 +41,9 @@ int cairn_attn_variant_check_shape(const struct cairn_attn_variant_args *a)
 	if (a->head_dim != 64 && a->head_dim != 128)
 		return cairn_error(EOPNOTSUPP, "attn_variant: head_dim: %d is neither 64 nor 128",
 				   a->head_dim);
+	if (a->sm_scale < 0x1p-64f)	/* slopes are divided by it */
+		return cairn_error(EOPNOTSUPP, "attn_variant: sm_scale: %g is less than 2^-64",
+				   (double)a->sm_scale);
 	if (a->variant < 0)
 		return cairn_error(EINVAL, "attn_variant: variant: must be >= 0");
 	if (!attn_variant_known(a->variant))

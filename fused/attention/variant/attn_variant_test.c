@@ -308,6 +308,7 @@ static const char *reject(void *args, int i, int *want)
 	case 19: a->head_dim = 96; return "head_dim_96";
 	case 20: a->variant = CAIRN_VARIANT_BUILT_IN; return "variant_unknown";
 	case 21: a->num_qo_heads = 5; a->num_kv_heads = 2; return "heads_5_over_2";
+	case 22: a->sm_scale = 0x1p-65f; return "sm_scale_tiny";
 	}
 	return NULL;
 }

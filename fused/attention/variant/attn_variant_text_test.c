@@ -36,6 +36,13 @@ static const char capped[] =
 	"real head_slope(const struct attn_x *x) { return x->t[1][x->head] / 64; }\n"
 	"real logit(const struct attn_x *x, real s) { return s + x->p[2] * x->t[0][x->k_pos % 64]; }\n"
 	"real logit_cap(const struct attn_x *x) { return x->p[1] * x->t[2][x->kv_head] / 4; }\n";
+/* only a bias for the distance, of keys that are all far from the row's own */
+static const char leaning[] =
+	"real head_slope(const struct attn_x *x) { return (2 * x->t[1][x->head] - 1) / 8; }\n"
+	"int keep(const struct attn_x *x) { return (x->k_pos + x->head) % 5 != 0; }\n"
+	"void range(const struct attn_x *x, int *lo, int *hi)\n"
+	"{ if (*hi > x->q_pos - 40) *hi = x->q_pos - 40; }\n"
+	"real sink(const struct attn_x *x) { return 4 * x->t[2][x->kv_head] - 8; }\n";
 static const char by_request[] =
 	"static real slope(const struct attn_x *x)\n"
 	"{ return x->request % 2 ? x->p[3] : x->t[0][x->row % 64]; }\n"
@@ -55,7 +62,7 @@ static const struct {
 } texts[] = {
 	{ "text", attn_variant_example }, { "rotated", rotated }, { "weighed", weighed },
 	{ "by_request", by_request }, { "capped", capped },
-	{ "existing", existing },
+	{ "existing", existing }, { "leaning", leaning },
 };
 #define NUM_TEXTS	((int)ARRAY_SIZE(texts))
 

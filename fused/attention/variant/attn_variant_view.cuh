@@ -26,7 +26,8 @@ struct attn_variant_sight {
 	int32_t row;			/* the lane's first packed row; the other one is 8 rows after it */
 	int32_t own;
 	int32_t q_pos[2];		/* with head_slope() */
-	float slope[2], cap[2];		/* results of head_slope() and logit_cap() */
+	float slope[2], cap[2];		/* of the hooks; with `leans`, the slope is divided by sm_scale */
+	float near[2];			/* with `leans`, the distance of the lane's first key of a tile */
 };
 
 /* Returns the hooks' argument for a query. The caller sets k_pos and distance. */
@@ -130,7 +131,10 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	typedef struct attn_variant_sight sight;
 	static constexpr bool by_threads = false, by_tma = false, sliced = kind != VARIANT_WHOLE;
 	static constexpr bool from_end = kind != VARIANT_IN_PLACE;	/* see attn_rotate_k() */
-	static constexpr bool bends = H::has_head_slope || H::has_logit || H::has_logit_cap;
+	/* leans: the softmax adds a bias for the distance; bends: hooks have changed logits before it */
+	static constexpr bool changes = H::has_logit || H::has_logit_cap;
+	static constexpr bool leans = H::has_head_slope && !changes && !H::has_weight;
+	static constexpr bool bends = changes || (H::has_head_slope && !leans);
 
 	ATTN_METHOD int slices(const call &a) { return sliced ? a.slices : 1; }
 
@@ -142,7 +146,7 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	}
 
 	/*
-	 * If a hook changes logits, they are in natural units afterwards; otherwise the softmax scales them.
+	 * If a hook bends logits, they are in natural units afterwards; otherwise the softmax scales them.
 	 */
 	ATTN_METHOD struct attn_scale scale(const call &a, const tile &)
 	{
@@ -170,7 +174,7 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 			w.keys.span[half] = max(0, hi - lo);
 			w.own |= (row + half * 8 < t.qo_len << a.shift) << half;
 			w.q_pos[half] = x.q_pos;
-			w.slope[half] = H::head_slope(x);
+			w.slope[half] = leans ? H::head_slope(x) / a.sm_scale : H::head_slope(x);
 			w.cap[half] = H::logit_cap(x);
 		}
 		attn_variant_keys<H>(a, t, row0 + 63, &w.keys.all_first, &unused);
@@ -229,7 +233,7 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 	 * get weight 0.
 	 */
 	template <class F>
-	ATTN_METHOD void bend(float (*s)[4], const sight &w, int key, const struct attn_smem<tile> &,
+	ATTN_METHOD void bend(float (*s)[4], sight &w, int key, const struct attn_smem<tile> &,
 			      const struct attn_place &, float)
 	{
 		const bool whole = key + F::keys <= w.keys.all_end && key >= w.keys.all_first;
@@ -240,7 +244,9 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 		for (int half = 0; half < 2; half++) {
 			float scale = w.call->sm_scale, near = (float)(key - w.q_pos[half]);
 
-			if (H::has_head_slope) {
+			if (leans) {
+				w.near[half] = near;
+			} else if (H::has_head_slope) {
 				attn_add_slope<F::keys>(s, half, scale, w.slope[half], near);
 				scale = 1;
 			}
@@ -273,10 +279,14 @@ template <class H, enum attn_variant_kind kind> struct attn_variant_view {
 
 	template <int tiles, class Between, class After>
 	ATTN_METHOD void soften(float (*s)[4], float m[2], float l[2], float keep[2], float scale_log2,
-				int own, Between between, After after)
+				const sight &w, Between between, After after)
 	{
 		if (!H::has_weight) {
-			attn_softmax_fused<tiles>(s, m, l, keep, scale_log2, own, between, after);
+			attn_softmax_fused<tiles, ATTN_LATE, leans>(s, m, l, keep, scale_log2, w.own, between,
+								    after, [&](int r) {
+				attn_add_steps<tiles * 8>(s, r, w.slope[r]);
+				return w.slope[r] * w.near[r];
+			});
 			return;
 		}
 		keep[0] = keep[1] = 1;
