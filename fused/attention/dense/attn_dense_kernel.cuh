@@ -61,6 +61,7 @@ template <class F> static struct attn_dense_kernel attn_dense_instance(void)
 
 /* The instances; a name gives the dimensions with which the instance computes. */
 struct attn_dense_kernel attn_dense_64(void);
+struct attn_dense_kernel attn_dense_64_even(void);		/* with tiles that more lengths fill */
 struct attn_dense_kernel attn_dense_96(void);
 struct attn_dense_kernel attn_dense_128(void);
 struct attn_dense_kernel attn_dense_128_long(void);

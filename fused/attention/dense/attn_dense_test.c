@@ -172,6 +172,8 @@ static const struct shape last[] = {
 	{ N("window_59_of_1100_group_3", 1, 150, 1100, 3, 1, 64, 64), .flags = BOTH | F16, .window = 59 },
 	{ N("window_1_of_1100_d256", 1, 120, 1100, 1, 1, 256, 256), .flags = LSE, .window = 1 },
 	{ N("rows_257", 1, 257, 257, 1, 1, 64, 64), .flags = BOTH },
+	{ N("rows_190_window_cap", 3, 190, 190, 2, 2, 64, 64), .flags = BOTH | F16, .window = 60, .cap = 3,
+		.qo_lens = LENS(190, 7, 0), .kv_lens = LENS(190, 0, 95) },
 	{ N("rows_321_of_groups_of_3", 1, 107, 130, 3, 1, 64, 64), .flags = BOTH },
 	{ N("group_6", 2, 5, 20, 6, 1, 64, 64), .flags = BOTH },
 	{ N("group_7", 1, 5, 20, 14, 2, 64, 80), .flags = BOTH | F16 },
