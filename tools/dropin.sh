@@ -12,7 +12,7 @@ shift 2
 version=0.6.17
 tests=${TESTS:-$out/dropin/flashinfer/tests}
 python3 tools/dropin.py "$out/dropin.so" "$out/dropin/folder"
-python3 -c 'import flashinfer' 2>/dev/null ||
+python3 -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("flashinfer"))' ||
 	python3 -m pip install --quiet --no-deps --upgrade --target "$out/dropin/site" flashinfer-python==$version "apache-tvm-ffi<0.2"
 [ -d "$tests" ] || git clone --quiet --depth 1 --branch v$version https://github.com/flashinfer-ai/flashinfer "$out/dropin/flashinfer"
 PYTHONPATH=$out/dropin/site${PYTHONPATH:+:$PYTHONPATH} python3 tools/dropin_grid.py "$out/dropin/folder" "$tests" --json "$file" "$@"
