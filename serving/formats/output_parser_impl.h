@@ -114,8 +114,11 @@ void parser_drop_space(struct cairn_output_parser *p);
 const json_t *parameter_schema(const json_t *parameters, const json_t *schema);
 /* Returns whether the value may be a string, which is written as bare text. */
 bool parameter_is_text(const json_t *parameters, const json_t *schema);
-/* Returns a value of enum, or that of const; NULL after the last. */
-const json_t *parameter_choice(const json_t *schema, size_t i);
+/*
+ * Sets *choices to a new array of all values that the schema allows, or to NULL if it does not list them by
+ * enum, const, null, boolean, or unions of these. Returns 0 or -ENOMEM.
+ */
+int parameter_choices(const json_t *parameters, const json_t *schema, json_t **choices);
 
 /* Steps of a state (parameter.c, harmony.c): return whether something has been consumed or decided. */
 bool parser_parameters(struct cairn_output_parser *p, struct cairn_output *out);

@@ -17,6 +17,8 @@ enum types {
 	ANY = 127
 };
 
+static const char *const unions[] = { "anyOf", "oneOf" };
+
 #define MAX_DEPTH   4	 /* levels of references and of unions that are followed */
 #define MAX_REF	    256	 /* bytes of a reference */
 #define MAX_STEPS   4096 /* values of lists that are looked at; */
@@ -86,7 +88,8 @@ const json_t *parameter_schema(const json_t *parameters, const json_t *schema)
 	return schema;
 }
 
-const json_t *parameter_choice(const json_t *schema, size_t i)
+/* Returns a value of enum, or that of const; NULL after the last. */
+static const json_t *choice(const json_t *schema, size_t i)
 {
 	const json_t *list = json_object_get(schema, "enum");
 
@@ -101,7 +104,6 @@ const json_t *parameter_choice(const json_t *schema, size_t i)
  */
 static unsigned allowed(const json_t *parameters, const json_t *schema, int depth, int *left)
 {
-	static const char *const unions[] = { "anyOf", "oneOf" };
 	const json_t *list, *one;
 	unsigned types = 0, all = ANY;
 
@@ -116,7 +118,7 @@ static unsigned allowed(const json_t *parameters, const json_t *schema, int dept
 		return type_named(list);
 	for (size_t k = 0; types != ANY && (one = json_array_get(list, k)); k++)
 		types |= --*left < 0 ? ANY : type_named(one);
-	for (size_t k = 0; types != ANY && (one = parameter_choice(schema, k)); k++)
+	for (size_t k = 0; types != ANY && (one = choice(schema, k)); k++)
 		types |= --*left < 0 ? ANY : type_of(one);
 	for (int i = 0; i < 2 && !types; i++) {
 		list = json_object_get(schema, unions[i]);
@@ -137,11 +139,66 @@ bool parameter_is_text(const json_t *parameters, const json_t *schema)
 	return allowed(parameters, schema, MAX_DEPTH, &left) & STRING;
 }
 
-static bool is_text_choice(const json_t *schema, const char *value, size_t len)
+/*
+ * Appends the values that a schema allows to `to`, if its keywords list them: enum, const, null, boolean, and
+ * unions of these. Returns 1 if they do, 0 if not, or -ENOMEM.
+ */
+static int add_choices(const json_t *parameters, const json_t *schema, int depth, int *left, json_t *to)
+{
+	const json_t *one, *type;
+	int listed = 0;
+
+	*left -= UNION_STEPS;
+	if (*left < 0 || !depth)
+		return 0;
+	schema = parameter_schema(parameters, schema);
+	type = json_object_get(schema, "type");
+	for (; (one = choice(schema, (size_t)listed)); listed++) {
+		/* only in unions, which may refer to a list many times */
+		if (depth < MAX_DEPTH && --*left < 0)
+			return 0;
+		if (json_array_append(to, (json_t *)one))
+			return -ENOMEM;
+	}
+	if (listed)
+		return 1;
+	if (json_is_string(type) && type_named(type) == NIL)
+		return json_array_append_new(to, json_null()) ? -ENOMEM : 1;
+	if (json_is_string(type) && type_named(type) == BOOLEAN)
+		return json_array_append_new(to, json_true()) || json_array_append_new(to, json_false()) ?
+			       -ENOMEM : 1;
+	for (int i = 0; i < 2 && !type && !listed; i++) {
+		const json_t *list = json_object_get(schema, unions[i]);
+
+		listed = json_array_size(list) > 0;
+		for (size_t k = 0; listed == 1 && (one = json_array_get(list, k)); k++)
+			listed = add_choices(parameters, one, depth - 1, left, to);
+		if (json_array_size(list))
+			break;
+	}
+	return listed;
+}
+
+int parameter_choices(const json_t *parameters, const json_t *schema, json_t **choices)
+{
+	int left = MAX_STEPS, ret = -ENOMEM;
+
+	*choices = json_array();
+	if (*choices)
+		ret = add_choices(parameters, schema, MAX_DEPTH, &left, *choices);
+	if (ret == 1)
+		return 0;
+	json_decref(*choices);
+	*choices = NULL;
+	return ret;
+}
+
+static bool is_text_choice(const json_t *choices, const char *value, size_t len)
 {
 	const json_t *one;
+	size_t i;
 
-	for (size_t i = 0; (one = parameter_choice(schema, i)); i++) {
+	json_array_foreach (choices, i, one) {
 		if (json_is_string(one) && json_string_length(one) == len &&
 		    !memcmp(json_string_value(one), value, len))
 			return true;
@@ -158,20 +215,26 @@ static int add_parameter(const json_t *parameters, const json_t *schema, const c
 			 int *left)
 {
 	int steps = MAX_STEPS;
-	const json_t *followed = parameter_schema(parameters, schema), *one;
-	unsigned types = allowed(parameters, followed, MAX_DEPTH, &steps);
-	json_t *texts = NULL, *list;
+	unsigned types = allowed(parameters, schema, MAX_DEPTH, &steps);
+	json_t *choices = NULL, *texts = NULL, *list, *one;
+	int ret = 0;
+	size_t i;
 
-	if (types & STRING && types != STRING && parameter_choice(followed, 0))
+	if (types & STRING && types != STRING)
+		ret = parameter_choices(parameters, schema, &choices);
+	if (choices)
 		texts = json_array();
-	for (size_t i = 0; texts && (one = parameter_choice(followed, i)); i++) {
-		if (json_is_string(one) && json_array_append(texts, (json_t *)one))
-			return -ENOMEM;
-		if (json_array_size(texts) >= (size_t)*left) {
-			json_decref(texts);
-			texts = NULL;
-		}
+	json_array_foreach (choices, i, one) {
+		if (json_is_string(one) && json_array_append(texts, one))
+			ret = -ENOMEM;
 	}
+	json_decref(choices);
+	if (texts && (ret || json_array_size(texts) >= (size_t)*left)) {
+		json_decref(texts);
+		texts = NULL;
+	}
+	if (ret)
+		return ret;
 	if (texts && !json_array_size(texts))
 		types &= ~(unsigned)STRING;
 	if (types == ANY && !texts)
@@ -181,7 +244,7 @@ static int add_parameter(const json_t *parameters, const json_t *schema, const c
 	list = json_array();
 	if (json_object_set_new(to, key, json_pack("{s:o,s:o*}", "type", list, "enum", texts)))
 		return -ENOMEM;
-	for (size_t i = 0; i < sizeof(type_names) / sizeof(*type_names); i++) {
+	for (i = 0; i < sizeof(type_names) / sizeof(*type_names); i++) {
 		if ((type_names[i].type & types) == type_names[i].type &&
 		    json_array_append_new(list, json_string(type_names[i].name)))
 			return -ENOMEM;
@@ -242,16 +305,18 @@ void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, con
 	const json_t *parameters = json_object_get(function, "parameters");
 	const json_t *properties = json_object_get(parameters, "properties"), *schema;
 	const char *spelled = NULL;
+	json_t *v, *choices = NULL;
 	int left = MAX_STEPS;
 	unsigned types;
-	json_t *v;
 
 	schema = json_is_object(properties) ? json_object_getn(properties, key, key_len) : NULL;
-	schema = parameter_schema(parameters, schema);
 	types = allowed(parameters, schema, MAX_DEPTH, &left);
 	/* among choices of several types, a text that is none of the strings is one of the others */
-	if (types & STRING && types != STRING && parameter_choice(schema, 0))
-		types = is_text_choice(schema, value, len) ? STRING : types & ~(unsigned)STRING;
+	if (types & STRING && types != STRING && parameter_choices(parameters, schema, &choices))
+		out->failed = true;
+	if (choices)
+		types = is_text_choice(choices, value, len) ? STRING : types & ~(unsigned)STRING;
+	json_decref(choices);
 	/* if the schema allows strings beside other types, any text but a spelling of null is one */
 	if (types != STRING)
 		spelled = word(value, len, types == ANY || !(types & STRING) ? types : types & NIL);

@@ -145,13 +145,14 @@ static json_t *required_of(const json_t *function)
 	return names;
 }
 
-/* Writes the values of enum or const: strings as bare text, other values as JSON. */
-static int put_choices(struct cairn_api_out *out, const json_t *schema)
+/* Writes the values that a parameter may have: strings as bare text, other values as JSON. */
+static int put_choices(struct cairn_api_out *out, const json_t *choices)
 {
 	const json_t *one;
+	size_t i;
 
 	puts_to(out, ":");
-	for (size_t i = 0; (one = parameter_choice(schema, i)); i++) {
+	json_array_foreach (choices, i, one) {
 		char *json;
 
 		puts_to(out, i ? " |" : "");
@@ -175,12 +176,15 @@ static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_a
 {
 	const char *pattern = g->format->parameter, *k = strstr(pattern, "%k"), *v = strstr(pattern, "%v");
 	const json_t *parameters = json_object_get(function, "parameters");
-	const json_t *followed = parameter_schema(parameters, schema);
-	bool text = parameter_is_text(parameters, schema), choices = parameter_choice(followed, 0);
+	bool text = parameter_is_text(parameters, schema);
 	const char *close = v + 2;
+	json_t *choices = NULL;
 	char name[32];
 	size_t end = strlen(close);
+	int ret;
 
+	if (text && parameter_choices(parameters, schema, &choices))
+		return cairn_error(ENOMEM, "tool_grammar: no memory");
 	while (end && is_space(close[end - 1]))
 		end--;
 	print_to(out, "p%d_%d:", tool, index);
@@ -199,13 +203,14 @@ static int put_parameter_rule(const struct cairn_tool_grammar *g, struct cairn_a
 	}
 	puts_to(out, name);
 	if (text) {
-		CAIRN_TRY(put_choices(out, followed));
+		ret = put_choices(out, choices);
 	} else {
 		puts_to(out, ": ");
-		CAIRN_TRY(put_schema(out, schema, parameters));
+		ret = put_schema(out, schema, parameters);
 	}
+	json_decref(choices);
 	puts_to(out, "\n");
-	return 0;
+	return ret;
 }
 
 /* Writes the rule of a tool's parameters, each of which may be left out unless it is required. */
