@@ -2,6 +2,7 @@
 /* lead - creation, and what its user calls (lead.h) */
 #include "serving/remote/lead/lead.h"
 
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -108,6 +109,10 @@ void cairn_lead_destroy(struct cairn_lead *l)
 	if (!l)
 		return;
 	lead_watch_stop(l);
+	/* all at once: a process with a GPU may take seconds to end */
+	for (int i = 0; l->children && i < lead_num_children(l); i++)
+		if (l->children[i].pid)
+			kill(l->children[i].pid, SIGKILL);
 	for (int i = 0; l->children && i < lead_num_children(l); i++)
 		if (l->children[i].pid)
 			lead_end_process(l->children[i].pid);
