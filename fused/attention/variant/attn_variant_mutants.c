@@ -31,6 +31,8 @@
 	D(alibi_of_distance, "keys of the future are biased by the size of the distance") \
 	D(alibi_by_ordinal, "the distance is counted from the row's index in its request") \
 	D(alibi_before_scale, "the bias is multiplied by sm_scale") \
+	D(alibi_in_tile, "the bias lacks what all keys of a tile of 128 share") \
+	D(alibi_of_eight, "eight consecutive keys have the bias of the first") \
 	D(cap_twice, "the cap is applied twice") \
 	D(cap_missing, "the cap is not applied") \
 	D(cap_before_scale, "q k is capped before it is scaled") \
@@ -142,6 +144,10 @@ static double logit(const struct cairn_attn_variant_args *a, const struct row *r
 		slope = (double)a->t[0][x == VARIANT_alibi_slope_of_kv_head ? r->g : r->h];
 		if (x == VARIANT_alibi_by_ordinal)
 			distance = j - r->i;
+		if (x == VARIANT_alibi_in_tile)
+			distance = j % 128;
+		if (x == VARIANT_alibi_of_eight)
+			distance -= j % 8;
 		if (x == VARIANT_alibi_sign || (x == VARIANT_alibi_of_distance && distance > 0))
 			distance = -distance;
 		s += slope * distance * (x == VARIANT_alibi_before_scale ? (double)a->sm_scale : 1);
