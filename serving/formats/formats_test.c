@@ -66,6 +66,7 @@ static void marks(struct cairn_test *t)
 /* The JSON of a value depends on the types that its schema allows, of which the outline says the same. */
 static void parameters(struct cairn_test *t)
 {
+#define BIG "123456789012345678901234567890"	/* more than 64 bits */
 	static const struct {
 		const char *schema, *value, *want;
 	} rows[] = {
@@ -73,6 +74,14 @@ static void parameters(struct cairn_test *t)
 		{ "{\"type\": \"string\"}", "null", "\"null\"" },
 		{ "{\"type\": \"integer\"}", "12", "12" },
 		{ "{\"type\": \"integer\"}", "1.5", "\"1.5\"" },
+		{ "{\"type\": \"integer\"}", "-" BIG, "-" BIG },
+		{ "{\"type\": \"number\"}", BIG, BIG },
+		{ "{}", BIG, BIG },
+		{ "{\"type\": \"string\"}", BIG, "\"" BIG "\"" },
+		{ "{\"type\": \"boolean\"}", BIG, "\"" BIG "\"" },
+		{ "{\"type\": \"integer\"}", "-", "\"-\"" },
+		{ "{\"type\": \"integer\"}", "007", "\"007\"" },
+		{ "{\"type\": \"integer\"}", "0", "0" },
 		{ "{\"type\": \"integer\"}", "1\"", "\"1\\\"\"" },
 		{ "{\"type\": \"number\"}", "3", "3" },
 		{ "{\"type\": \"number\"}", "1e3", "1e3" },

@@ -299,6 +299,16 @@ static const char *word(const char *value, size_t len, unsigned types)
 	return NULL;
 }
 
+/* Returns whether a text is an integer as JSON writes it, of any size: jansson parses 64 bits. */
+static bool is_integer(const char *s, size_t n)
+{
+	size_t i = n && s[0] == '-', first = i;
+
+	while (i < n && s[i] >= '0' && s[i] <= '9')
+		i++;
+	return i == n && i > first && (s[first] != '0' || n == first + 1);
+}
+
 void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, const char *key, size_t key_len,
 			  const char *value, size_t len)
 {
@@ -324,10 +334,11 @@ void cairn_parameter_json(struct cairn_api_out *out, const json_t *function, con
 		cairn_api_put(out, spelled, strlen(spelled));
 		return;
 	}
-	v = types == STRING || (types & STRING && types != ANY)
-		    ? NULL
-		    : json_loadb(value, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
-	if (v && (type_of(v) & types))
+	/* not for strings beside other types: then any text is one */
+	if (types & STRING && types != ANY)
+		types = STRING;
+	v = types == STRING ? NULL : json_loadb(value, len, JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, NULL);
+	if ((v && (type_of(v) & types)) || (types != STRING && types & INTEGER && is_integer(value, len)))
 		cairn_api_put(out, value, len);
 	else
 		cairn_api_put_string(out, value, len);
