@@ -9,6 +9,7 @@ from claims.attention_claims import faster, row, took, value
 from claims.fused_claims import there
 from base.page import DASH, num, us
 from base.verdicts import Claim
+from base.views import other_run
 
 FLASHINFER = "Ye et al. 2025, FlashInfer (arXiv 2501.01005)"
 
@@ -20,9 +21,15 @@ def less(ratio):
 
 
 def compared(rows, ours, other):
-    """('10.0 µs against 12.5 µs: 20% less', ratio) of two (op, case[, impl]); None if a row is missing."""
+    """('10.0 µs against 12.5 µs: 20% less', ratio) of two (op, case[, impl]); None if a row is missing.
+
+    The text says so if the rows are of different runs, whose times may differ by more than the claim does.
+    """
     ratio = faster(rows, ours, other)
-    return ratio and (f"{us(took(rows, *ours))} µs against {us(took(rows, *other))} µs: {less(ratio)}", ratio)
+    if not ratio:
+        return None
+    runs = ", in different runs" if other_run(row(rows, *ours), row(rows, *other)) else ""
+    return f"{us(took(rows, *ours))} µs against {us(took(rows, *other))} µs: {less(ratio)}{runs}", ratio
 
 
 def least_part(claim, what, source, rule, needs, found, least):

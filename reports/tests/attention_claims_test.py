@@ -156,6 +156,13 @@ class Verdicts(TestCase):
                 self.assertTrue(all(p.why for p in claims_of(records(**bad))[name].failing()), bad)
             self.assertEqual(set(found.values()), {"reproduced"}, (names, bad))
 
+    def test_times_of_different_runs_are_marked(self):
+        one = [{**r, "source": "1"} for r in records()]
+        two = [{**r, "source": "2"} if r["op"] == "attn_dense" else r for r in one]
+        for found, marked in ((one, False), (two, True)):
+            here = claims_of(found)["FI-4"].parts[2].here
+            self.assertEqual(here.endswith(", in different runs"), marked, here)
+
     def test_without_any_one_row(self):
         """A missing row makes no verdict better, and its part names what it needs."""
         all_rows = records()
