@@ -25,6 +25,16 @@
 #define ATTN_LATE	8
 
 /*
+ * Returns p, of which the compiler then knows nothing: otherwise it would compute p again for each copy, or
+ * take the sum of p and a product apart, which one multiply-add can compute.
+ */
+template <class T> ATTN_DEV T *attn_opaque(T *p)
+{
+	asm("" : "+l"(p));
+	return p;
+}
+
+/*
  * Turns s = q.k into tanh(x) = 1 - 2 / (1 + e^(2x)), where x = sm_scale q.k / softcap. `twice` is 2 log2(e)
  * sm_scale / softcap. The error is at most 2^-21; times Gemma's softcap of 50, that is 2^-15. tanh.approx
  * would be one instruction instead of two special and three cheap ones, but its relative error of 2^-11 would
@@ -152,7 +162,7 @@ template <int tiles> ATTN_DEV float attn_row_max(float (*s)[4], int r, float m)
  * of row 1. between() is called after those of row 0.
  *
  * If `shifted`, shift(r) is called before the maximum of row r. It may change the row's logits, and returns
- * what is still to be added to all of the lane's, which costs no instruction for each.
+ * what is still to be added to all of them in this lane. That takes no instruction for each logit.
  */
 template <int tiles, int late = ATTN_LATE, bool shifted = false, class Between, class After,
 	  class Shift = int>

@@ -145,8 +145,7 @@ ATTN_DEV void attn_gather_keys(const struct attn_bsr_call &c, const struct attn_
 		const uint32_t offset = (uint32_t)key.block * (uint32_t)((uint64_t)p->block_stride / unit) +
 					(uint32_t)key.slot * (uint32_t)((uint64_t)p->slot_stride / unit);
 
-		/* otherwise the compiler would take the sum below apart, which one multiply-add computes */
-		asm("" : "+l"(base));
+		base = attn_opaque(base);
 #pragma unroll
 		for (int i = 0; i < share; i += at_once) {
 			uint32_t at = __shfl_sync(~0u, offset, i / at_once, lanes);

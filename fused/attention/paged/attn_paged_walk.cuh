@@ -130,16 +130,6 @@ ATTN_DEV uint32_t attn_slot(const struct cairn_attn_paged_args &a, const struct 
 }
 
 /*
- * Returns p, of which the compiler then knows nothing: it would take the sum with a product apart, which one
- * multiply-add can compute.
- */
-ATTN_DEV const char *attn_opaque(const char *p)
-{
-	asm("" : "+l"(p));
-	return p;
-}
-
-/*
  * Starts the copy of `rows` keys to the rows from `first` (a multiple of 8) on, in a K tile at s_k and in a V
  * tile that lies v_offset bytes after it. Lane i < rows of the warp passes the slot of key i, or ~0 for a key
  * that does not exist. Such a key becomes a row of zeros, so that p = 0 is never multiplied by a NaN of an

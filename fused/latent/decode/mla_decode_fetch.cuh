@@ -188,10 +188,9 @@ ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task 
 		const uint8_t *key[4];
 
 #pragma unroll
-		for (int k = 0; k < 4; k++) {
-			key[k] = c.pages + (int64_t)max(four.slot[k], 0) * MLA_KEY_BYTES + piece * 16;
-			asm("" : "+l"(key[k]));	/* the compiler would compute it for each copy */
-		}
+		for (int k = 0; k < 4; k++)
+			key[k] = attn_opaque(c.pages + (int64_t)max(four.slot[k], 0) * MLA_KEY_BYTES +
+					     piece * 16);
 		next = mla_four_entries(c, t, i + 1);
 #pragma unroll 1
 		for (int nth = 0; nth < MLA_GROUPS; nth++) {
