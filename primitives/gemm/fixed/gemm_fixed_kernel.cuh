@@ -74,8 +74,8 @@ TILE void multiply(const struct gemm_fixed_plan &p, const struct mine &s, struct
 }
 
 template <int dtype>
-TILE void consume(const struct cairn_gemm_fixed_args &g, const struct gemm_fixed_plan &p,
-		  const struct mine &s)
+TILE void consume(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
+		  const struct gemm_fixed_plan &p, const struct mine &s)
 {
 	const int32_t units = p.rows * p.cols;
 	struct turn turn = { 0, 0 };
@@ -108,9 +108,10 @@ TILE void consume(const struct cairn_gemm_fixed_args &g, const struct gemm_fixed
 		WIDTH(256);
 		}
 #undef WIDTH
-		write_tile<dtype, MOST_SUMS>(g, s, t, d);
+		write_tile<dtype, MOST_SUMS>(g, maps, p, s, t, d);
 		mark = -1;
 	}
+	end_sends();
 }
 
 template <int dtype>
@@ -120,7 +121,7 @@ gemm_fixed_kernel(const __grid_constant__ struct cairn_gemm_fixed_args g,
 {
 	extern __shared__ __align__(1024) unsigned char s_mem[];
 
-	run_tiles<232, 40>(g, maps, p, s_mem, [&](const struct mine &s) { consume<dtype>(g, p, s); });
+	run_tiles<232, 40>(g, maps, p, s_mem, [&](const struct mine &s) { consume<dtype>(g, maps, p, s); });
 }
 
 #endif

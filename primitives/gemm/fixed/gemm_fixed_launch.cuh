@@ -4,6 +4,7 @@
 #define CAIRN_GEMM_FIXED_LAUNCH_CUH
 
 #include "primitives/base/args.h"
+#include "primitives/base/dtype.h"
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
 #include "primitives/gemm/fixed/gemm_fixed_ring.cuh"
@@ -44,6 +45,31 @@ static inline int map_b(CUtensorMap *map, const struct cairn_gemm_fixed_args *g,
 	return cairn_tensor_map(map, &t, caller);
 }
 
+/*
+ * Returns whether results can leave by TMA: tiles of whole lines of 128 bytes, and rows of whole 16 bytes,
+ * because the copy of a row that ends elsewhere writes beyond its end.
+ */
+static inline bool can_send(const struct cairn_gemm_fixed_args *g, const struct gemm_fixed_plan *p)
+{
+	const int32_t cols = g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? p->width / 2 : p->width;
+
+	return g->out_dtype != CAIRN_F32 && cols % 64 == 0 && cairn_gemm_fixed_width(g) % 8 == 0 &&
+	       g->out_stride % 8 == 0 && (uintptr_t)g->out % 16 == 0;
+}
+
+/* out, if results leave by TMA */
+static inline int map_out(CUtensorMap *map, const struct cairn_gemm_fixed_args *g, const char *caller)
+{
+	const struct cairn_tensor_layout t = {
+		.data = g->out, .dims = 2, .element_bytes = 2,
+		.size = { (uint64_t)cairn_gemm_fixed_width(g), (uint64_t)g->m },
+		.stride = { (uint64_t)g->out_stride * 2 }, .box = { 64, WARP_ROWS }, .swizzle = 128,
+		.promotion = 128,
+	};
+
+	return cairn_tensor_map(map, &t, caller);
+}
+
 /* multiple, batch: of struct gemm_fixed_shape. kernel: any with the resources of the launch */
 static inline int make_plan(struct gemm_fixed_plan *p, const struct cairn_gemm_fixed_args *g,
 			    int32_t multiple, int32_t batch, const void *kernel, const char *caller)
@@ -62,6 +88,7 @@ static inline int make_plan(struct gemm_fixed_plan *p, const struct cairn_gemm_f
 	*p = gemm_fixed_choose(&shape);
 	if (g->m > GEMM_FIXED_MOST || g->n > GEMM_FIXED_MOST || !p->clusters)
 		return cairn_error(EOPNOTSUPP, "%s: m %d, n %d: too many tiles", caller, g->m, g->n);
+	p->by_tma = can_send(g, p);
 	return 0;
 }
 
@@ -73,11 +100,13 @@ static inline int launch_tiles(const struct cairn_gemm_fixed_args *args, const s
 			       const void *kernel, const void *extra, const char *caller, void *stream)
 {
 	struct cairn_launch l = { .block = { THREADS }, .smem = SMEM_BYTES, .stream = stream };
-	struct maps maps;
+	struct maps maps = {};
 	void *params[] = { (void *)extra, (void *)args, &maps, (void *)p };
 
 	CAIRN_TRY(map_a(&maps.a, args, p, caller));
 	CAIRN_TRY(map_b(&maps.b, args, p, caller));
+	if (p->by_tma)
+		CAIRN_TRY(map_out(&maps.out, args, caller));
 	l.grid[0] = (unsigned int)(p->clusters * p->pair);
 	l.cluster = p->pair > 1 ? p->pair : 0;
 	l.pdl = !args->sms;	/* a dependent launch would take SMs that are not this call's */

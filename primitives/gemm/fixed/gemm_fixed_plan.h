@@ -12,6 +12,7 @@
 #ifndef CAIRN_GEMM_FIXED_PLAN_H
 #define CAIRN_GEMM_FIXED_PLAN_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #ifdef __CUDACC__
@@ -23,18 +24,28 @@
 #define GEMM_FIXED_GROUP_ROWS	64		/* rows of a warpgroup */
 #define GEMM_FIXED_STAGE_K	64
 #define GEMM_FIXED_MOST_WIDTH	256
-#define GEMM_FIXED_RING_BYTES	(208 * 1024)
+#define GEMM_FIXED_DATA_BYTES	(224 * 1024)	/* the ring and staged results */
+#define GEMM_FIXED_STAGED_BYTES	(16 * 1024)	/* of a warpgroup: 256 bytes of each of its rows */
 #define GEMM_FIXED_MAX_SLOTS	16
 #define GEMM_FIXED_TOGETHER	2048		/* rows of a whose tiles are taken before the next columns */
 #define GEMM_FIXED_MOST		(0x7fffffff - 511)	/* m and n at most: tiles may end behind them */
+
+/* Divides numbers below 2^31 by a multiplication: n / d = n mul / 2^shift. */
+struct gemm_fixed_divisor {
+	uint32_t mul;
+	int32_t shift;
+};
 
 struct gemm_fixed_plan {
 	int32_t width;			/* rows of b of a tile: 32 to 256, a multiple of 16 */
 	int32_t groups;			/* warpgroups that multiply: 1 or 2 */
 	int32_t pair;			/* CTAs of a cluster: 1 or 2 */
 	int32_t slots, stages;		/* stages in the ring; stages of a tile */
+	int32_t by_tma;			/* whether results leave by TMA */
 	int32_t rows, cols;		/* units along m and along n */
 	int32_t band;			/* units along m that are taken before the next columns */
+	struct gemm_fixed_divisor by_units;	/* of a whole band */
+	struct gemm_fixed_divisor by_high[2];	/* the units along m of a whole band, of the last one */
 	int32_t clusters;		/* clusters of the launch */
 };
 
@@ -54,19 +65,33 @@ GEMM_FIXED_PLAN int32_t gemm_fixed_unit_rows(const struct gemm_fixed_plan *p)
 	return GEMM_FIXED_GROUP_ROWS * p->groups * p->pair;
 }
 
+/* d is positive. With 2^(l - 1) < d <= 2^l, mul is 2^(31 + l) / d, rounded up: less than 2^32, and exact. */
+static inline struct gemm_fixed_divisor gemm_fixed_divisor(int32_t d)
+{
+	int32_t l = 0;
+
+	while (((int64_t)1 << l) < d)
+		l++;
+	return (struct gemm_fixed_divisor){ (uint32_t)((((uint64_t)1 << (31 + l)) + d - 1) / d), 31 + l };
+}
+
+GEMM_FIXED_PLAN int32_t gemm_fixed_divide(int32_t n, struct gemm_fixed_divisor by)
+{
+	return (int32_t)((uint64_t)(uint32_t)n * by.mul >> by.shift);
+}
+
 /*
  * Finds unit `at`: its place along m and along n. The units of TOGETHER rows of a follow each other, so that
  * clusters that run at the same time share both rows of b and rows of a in the L2.
  */
 GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at, int32_t *row, int32_t *col)
 {
-	int32_t first = 0, high;
+	const int32_t first = gemm_fixed_divide(at, p->by_units) * p->band;
+	const bool last = p->rows - first < p->band;
+	const int32_t high = last ? p->rows - first : p->band;
 
-	if (p->band < p->rows)
-		first = (int32_t)((uint32_t)at / (uint32_t)(p->band * p->cols)) * p->band;
-	high = p->rows - first < p->band ? p->rows - first : p->band;
 	at -= first * p->cols;
-	*col = (int32_t)((uint32_t)at / (uint32_t)high);
+	*col = gemm_fixed_divide(at, last ? p->by_high[1] : p->by_high[0]);
 	*row = first + at - *col * high;
 }
 
@@ -104,7 +129,8 @@ static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const s
 /* Completes a plan whose width, groups and pair are set. Returns the units, or 0 if they are too many. */
 static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
 {
-	const int32_t slots = GEMM_FIXED_RING_BYTES / gemm_fixed_stage_bytes(p->groups, p->width);
+	const int32_t ring = GEMM_FIXED_DATA_BYTES - p->groups * GEMM_FIXED_STAGED_BYTES;
+	const int32_t slots = ring / gemm_fixed_stage_bytes(p->groups, p->width);
 	const int32_t most = p->pair == 1 ? s->sms : s->sms / 2 < s->pairs ? s->sms / 2 : s->pairs;
 	const int32_t band = GEMM_FIXED_TOGETHER / gemm_fixed_unit_rows(p);
 	int64_t units;
@@ -116,7 +142,12 @@ static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struc
 	p->band = band < p->rows ? band : p->rows;
 	units = (int64_t)p->rows * p->cols;
 	p->clusters = units < most ? (int32_t)units : most;
-	return p->clusters && units <= 0x7fffffff - 0x10000 ? (int32_t)units : 0;
+	if (!p->clusters || units > 0x7fffffff - 0x10000)
+		return 0;
+	p->by_units = gemm_fixed_divisor(p->band * p->cols);
+	p->by_high[0] = gemm_fixed_divisor(p->band);
+	p->by_high[1] = gemm_fixed_divisor(p->rows % p->band ? p->rows % p->band : p->band);
+	return (int32_t)units;
 }
 
 /*

@@ -18,7 +18,7 @@
  *
  * Shared memory (dynamic), rows of 128 bytes, swizzled by 128 bytes:
  *	the ring	slots of	[64 * groups rows of a], [width rows of b]	208 KiB at most
- *	results		[8 warps][16 rows]						16 KiB
+ *	results		[warps][2][16 rows]						16 KiB a warpgroup
  *	barriers	full, empty [MAX_SLOTS]
  * mbarriers: full: one arrival, and bytes; empty: one arrival of each warp that multiplies, of both CTAs.
  * Registers: 168 at the start, then the kernel's choice for consumer threads (128 of them sums) and
@@ -43,7 +43,7 @@
 #define WARP_ROWS	16
 #define STAGED_BYTES	(WARP_ROWS * ROW_BYTES)
 #define MOST_SUMS	128		/* of a thread */
-#define SMEM_BYTES	(GEMM_FIXED_RING_BYTES + CONSUMERS / 32 * STAGED_BYTES + 2 * GEMM_FIXED_MAX_SLOTS * 8)
+#define SMEM_BYTES	(GEMM_FIXED_DATA_BYTES + 2 * GEMM_FIXED_MAX_SLOTS * 8)
 
 #define TILE		static __device__ __forceinline__
 
@@ -53,6 +53,7 @@
  */
 struct maps {
 	CUtensorMap a, b;
+	CUtensorMap out;		/* if results leave by TMA: 16 rows of 64 columns */
 };
 
 /* Shared addresses, and this CTA's place; peer_empty: `empty` of the other CTA of a pair */
@@ -178,8 +179,8 @@ TILE struct mine lay_out(const struct gemm_fixed_plan &p, const void *s_mem)
 	s.cluster = blockIdx.x / p.pair;
 	s.stage_bytes = gemm_fixed_stage_bytes(p.groups, p.width);
 	s.ring = ptx_smem(s_mem);
-	s.staged = s.ring + GEMM_FIXED_RING_BYTES;
-	s.full = s.staged + CONSUMERS / 32 * STAGED_BYTES;
+	s.staged = s.ring + p.slots * s.stage_bytes;
+	s.full = s.ring + GEMM_FIXED_DATA_BYTES;
 	s.empty = s.full + GEMM_FIXED_MAX_SLOTS * 8;
 	s.peer_empty = p.pair > 1 ? ptx_mapa(s.empty, s.rank ^ 1) : 0;
 	return s;
@@ -206,6 +207,8 @@ TILE void run_tiles(const struct cairn_gemm_fixed_args &g, const struct maps &ma
 	if (threadIdx.x == 0) {
 		ptx_prefetch_tensormap(&maps.a);
 		ptx_prefetch_tensormap(&maps.b);
+		if (p.by_tma)
+			ptx_prefetch_tensormap(&maps.out);
 		for (int i = 0; i < p.slots; i++) {
 			ptx_mbarrier_init(s.full + i * 8, 1);
 			ptx_mbarrier_init(s.empty + i * 8, p.pair * p.groups * 4 * ELECTED_LANES);

@@ -404,6 +404,29 @@ static int form(void *args, int i)
 
 /* ---- the plan ---- */
 
+/* The divisor gives every quotient at its edges: multiples of d and their neighbours, up to the greatest. */
+static void divides(struct cairn_test *t)
+{
+	static const int32_t more[] = { 99991, 1 << 20, (1 << 20) + 1, (1 << 30) - 1, 1 << 30,
+					(1 << 30) + 1, INT32_MAX };
+
+	for (int i = 1; i < 3000 + (int)ARRAY_SIZE(more); i++) {
+		const int32_t d = i < 3000 ? i : more[i - 3000], most = INT32_MAX / d;
+		const struct gemm_fixed_divisor by = gemm_fixed_divisor(d);
+		int bad = 0;
+
+		for (int j = 0; j < 64; j++) {
+			const int32_t q = j < 32 ? j % (most + 1) : most - j % (most + 1), n = q * d;
+			const int32_t up = d - 1 < INT32_MAX - n ? d - 1 : INT32_MAX - n;
+
+			bad += gemm_fixed_divide(n, by) != q;
+			bad += gemm_fixed_divide(n + up, by) != q;
+		}
+		if (!EXPECT(t, bad == 0))
+			cairn_note(t, "d %d", d);
+	}
+}
+
 /* Marks every result that some tile writes, and expects each exactly once. */
 static void expect_tiles(struct cairn_test *t, const struct gemm_fixed_plan *p, int m, int n)
 {
@@ -442,7 +465,8 @@ static void plan_is_complete(struct cairn_test *t)
 		EXPECT(t, p.clusters >= 1 && p.clusters <= p.rows * p.cols);
 		EXPECT(t, p.clusters * p.pair <= s.sms);
 		EXPECT(t, p.pair == 1 || p.clusters <= s.pairs);
-		EXPECT(t, p.slots * gemm_fixed_stage_bytes(p.groups, p.width) <= GEMM_FIXED_RING_BYTES);
+		EXPECT(t, p.slots * gemm_fixed_stage_bytes(p.groups, p.width) <=
+		       GEMM_FIXED_DATA_BYTES - p.groups * GEMM_FIXED_STAGED_BYTES);
 		EXPECT(t, p.groups == 1 || p.slots >= 4);
 		EXPECT(t, p.stages == 9 && p.width % s.multiple == 0);
 		expect_tiles(t, &p, s.m, s.n);
@@ -507,6 +531,7 @@ static void counts(struct cairn_test *t)
 
 static const struct cairn_unit units[] = {
 	{ "counts", counts },
+	{ "divides", divides },
 	{ "plan_is_complete", plan_is_complete },
 	{ "plan_of_bands", plan_of_bands },
 	{ "plan_of_prompts", plan_of_prompts },

@@ -2,9 +2,9 @@
 /*
  * gemm_fixed_write - ends of tiles that gemm_fixed and gemm_fp8 share: bias, activation, results to memory
  *
- * Results go through 2 KiB of shared memory of each warp (16 rows of 128 bytes), so that a warp's stores are
- * whole 128-byte lines. A bulk store would save instructions, but cannot send rows to places of their own,
- * which an epilogue that appends keys to pages needs.
+ * Results go through 2 KiB of shared memory of each warp (16 rows of 128 bytes). Where rows of out allow it,
+ * they leave by TMA while the next tile is multiplied; otherwise the warp copies them, in whole lines of 128
+ * bytes.
  */
 #ifndef CAIRN_GEMM_FIXED_WRITE_CUH
 #define CAIRN_GEMM_FIXED_WRITE_CUH
@@ -138,7 +138,7 @@ TILE void write_sums(const struct cairn_gemm_fixed_args &g, const struct mine &s
 {
 	constexpr int bytes = out == CAIRN_F32 ? 4 : 2, cols = ROW_BYTES / bytes;
 	const int warp = threadIdx.x / 32, row = t.row + warp * WARP_ROWS, lane = threadIdx.x % 32;
-	const uint32_t staged = s.staged + warp * STAGED_BYTES;
+	const uint32_t staged = s.staged + warp * 2 * STAGED_BYTES;
 	const uint32_t from = staged + lane / 8 * ROW_BYTES + ((lane % 8 ^ lane / 8) << 4);
 	const int64_t step = g.out_stride * bytes;
 	const bool whole = row + WARP_ROWS <= g.m && step % 16 == 0;
@@ -159,19 +159,65 @@ TILE void write_sums(const struct cairn_gemm_fixed_args &g, const struct mine &s
 	}
 }
 
+/* A value that is the same in all lanes, so that the compiler knows it, and does not loop over the lanes. */
+TILE int uniform(int value) { return __shfl_sync(0xffffffffu, value, 0); }
+
+/* Sends the sums of a tile by TMA, 128 columns at a time, once the warp's copies before have left. */
+template <int dtype, int sums>
+TILE void send_sums(const struct cairn_gemm_fixed_args &g, const struct maps &maps, const struct mine &s,
+		    const struct tile &t, const float *d)
+{
+	const int warp = uniform(threadIdx.x / 32), row = uniform(t.row) + warp * WARP_ROWS;
+	const int first = uniform(t.col), end = uniform(t.end);
+	const uint32_t staged = s.staged + warp * 2 * STAGED_BYTES;
+
+	if (row >= g.m)
+		return;
+#pragma unroll
+	for (int c = 0; c < 2 * sums; c += 128) {
+		const int col = first + c;
+
+		if (col >= end)
+			break;
+		if (threadIdx.x % 32 == 0)
+			ptx_cp_async_bulk_wait_group_read<0>();
+		__syncwarp();
+		stage_16<dtype>(staged, d + c / 2);
+		if (c + 64 < 2 * sums)
+			stage_16<dtype>(staged + STAGED_BYTES, d + c / 2 + 32);
+		ptx_fence_proxy_async_shared_cta();
+		__syncwarp();
+		if (threadIdx.x % 32 == 0) {
+			ptx_cp_async_bulk_tensor_2d_s2g(&maps.out, staged, col, row);
+			if (c + 64 < 2 * sums && col + 64 < end)
+				ptx_cp_async_bulk_tensor_2d_s2g(&maps.out, staged + STAGED_BYTES, col + 64,
+								row);
+			ptx_cp_async_bulk_commit_group();
+		}
+	}
+}
+
 /* d: `sums` of each thread. Columns that the tile does not have, at the end of d, are not written. */
 template <int dtype, int sums>
-TILE void write_tile(const struct cairn_gemm_fixed_args &g, const struct mine &s, const struct tile &t,
-		     float *d)
+TILE void write_tile(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
+		     const struct gemm_fixed_plan &p, const struct mine &s, const struct tile &t, float *d)
 {
 	if (g.bias)
 		add_bias<dtype, sums>(g, t, d);
 	if (g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL)
 		apply_silu_mul<sums>(t, d);
-	if (g.out_dtype == CAIRN_F32)
+	if (p.by_tma)
+		send_sums<dtype, sums>(g, maps, s, t, d);
+	else if (g.out_dtype == CAIRN_F32)
 		write_sums<CAIRN_F32, sums>(g, s, t, d);
 	else
 		write_sums<dtype, sums>(g, s, t, d);
+}
+
+/* Waits until this thread's copies of results have ended. */
+TILE void end_sends(void)
+{
+	ptx_cp_async_bulk_wait_group<0>();
 }
 
 #endif

@@ -10,7 +10,8 @@
  * and registers for 64 accumulators: a stage is multiplied in batches of 128 rows of b. While one warpgroup
  * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it 190 to 230
  * (NOTES.md). So everything else is kept out of the way: during the last batch of a stage the next one is
- * looked up, and the scales of the next tile are loaded while the results of a tile are written.
+ * looked up, and the scales of the next tile are loaded while the results of a tile are written. Tiles of 192
+ * columns leave registers for both batches of a stage.
  *
  * Order of sums: stages follow k. Rows and columns outside of the matrices arrive as zeros.
  *
@@ -162,6 +163,39 @@ TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, stru
 }
 
 /*
+ * Multiplies a stage in two batches, n and `rest` rows of b, with accumulators of their own: the first one is
+ * added while the second one is multiplied.
+ */
+template <int n, int rest, bool blocks>
+TILE void both_batches(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
+		       const struct mine &s, struct stage *stage, int i, struct scales *scales, float *part,
+		       float *other, float *d)
+{
+	const int slot = stage->turn.slot;
+	const uint32_t a = stage->low + threadIdx.x / 128 * (GROUP_BYTES / 16);
+	const uint32_t b = stage->low + p.groups * (GROUP_BYTES / 16);
+
+	start_batch<n>(part, a, b);
+	start_batch<rest>(other, a, b + n * (ROW_BYTES / 16));
+	advance(&stage->turn, p.slots);
+	find_stage(s, stage);
+	ptx_wgmma_wait_group<1>();
+	wgmma_keep<n / 2>(part);
+	add_batch<n, blocks>(d, part, scales->factor[0], scales->factor[1]);
+	if (blocks)
+		set_factors(scales, scales->now, 1);
+	ptx_wgmma_wait_group<0>();
+	wgmma_keep<rest / 2>(other);
+	release(s, p.pair, slot);
+	add_batch<rest, blocks>(d + n / 2, other, scales->factor[0], scales->factor[1]);
+	if (blocks) {
+		set_factors(scales, scales->then, 0);
+		scales->now = scales->then;
+		scales->then = next_scale(f, scales, i + 2 < p.stages);
+	}
+}
+
+/*
  * d: the sums of this warpgroup's 64 rows and `width` columns. No batch crosses a block of scales: every
  * second tile of 192 columns begins in the middle of a block, with a batch of 64.
  */
@@ -170,34 +204,27 @@ TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_
 		   const struct mine &s, const struct tile &t, struct stage *stage,
 		   struct scales scales, float *d)
 {
-	constexpr int rest = width % BATCH;
-	/* the compiler serialises batches of two sizes in the same registers */
-	float part[BATCH / 2] = {}, other[BATCH / 2] = {};
+	constexpr int n = width < BATCH ? width : BATCH, rest = width % n;
+	float part[n / 2] = {}, other[(rest ? rest : 2) / 2] = {};
 
 	if (blocks)
 		set_factors(&scales, scales.now, 0);
-	if constexpr (width == BATCH / 2)
+	if constexpr (width <= BATCH)
 		each_stage(p, s, stage, [&](int i) {
-			batch<BATCH / 2, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
+			batch<n, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
 		});
-	else if constexpr (width == BATCH)
+	else if constexpr (rest == 0)
 		each_stage(p, s, stage, [&](int i) {
-			batch<BATCH, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
-		});
-	else if constexpr (width == 2 * BATCH)
-		each_stage(p, s, stage, [&](int i) {
-			batch<BATCH, 0, false, blocks>(f, p, s, stage, 0, i, &scales, part, d);
-			batch<BATCH, 1, true, blocks>(f, p, s, stage, BATCH, i, &scales, part, d);
+			batch<n, 0, false, blocks>(f, p, s, stage, 0, i, &scales, part, d);
+			batch<n, 1, true, blocks>(f, p, s, stage, n, i, &scales, part, d);
 		});
 	else if (t.col % BATCH == 0)
 		each_stage(p, s, stage, [&](int i) {
-			batch<BATCH, 0, false, blocks>(f, p, s, stage, 0, i, &scales, part, d);
-			batch<rest, 1, true, blocks>(f, p, s, stage, BATCH, i, &scales, other, d);
+			both_batches<n, rest, blocks>(f, p, s, stage, i, &scales, part, other, d);
 		});
 	else
 		each_stage(p, s, stage, [&](int i) {
-			batch<rest, 0, false, blocks>(f, p, s, stage, 0, i, &scales, other, d);
-			batch<BATCH, 1, true, blocks>(f, p, s, stage, rest, i, &scales, part, d);
+			both_batches<rest, n, blocks>(f, p, s, stage, i, &scales, other, part, d);
 		});
 }
 
@@ -232,7 +259,7 @@ template <int sums> TILE void scale_sums(const struct cairn_gemm_fp8_args &f, co
 
 template <int dtype, bool blocks, int width>
 TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_fixed_args &g,
-		  const struct gemm_fixed_plan &p, const struct mine &s)
+		  const struct maps &maps, const struct gemm_fixed_plan &p, const struct mine &s)
 {
 	const int32_t units = p.rows * p.cols;
 	struct tile t = find_tile(g, p, s, s.cluster);
@@ -257,8 +284,9 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 		}
 		if (!blocks)
 			scale_sums<width / 2>(f, done, d);
-		write_tile<dtype, width / 2>(g, s, done, d);
+		write_tile<dtype, width / 2>(g, maps, p, s, done, d);
 	}
+	end_sends();
 }
 
 template <int dtype, bool blocks, int width>
@@ -272,7 +300,9 @@ gemm_fp8_kernel(const __grid_constant__ struct cairn_gemm_fp8_args f,
 
 	plain.epilogue = CAIRN_GEMM_FIXED_PLAIN;	/* so the compiler leaves the other one out */
 	run_tiles<240, 24>(plain, maps, p, s_mem,
-			   [&](const struct mine &s) { consume<dtype, blocks, width>(f, plain, p, s); });
+			   [&](const struct mine &s) {
+				   consume<dtype, blocks, width>(f, plain, maps, p, s);
+			   });
 }
 
 #endif
