@@ -2,6 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tools/dropin.py and tools/dropin_grid.py, without PyTorch and pytest."""
 
+import collections
 import os
 import pathlib
 import re
@@ -94,6 +95,18 @@ class Counts(unittest.TestCase):
         kept = [n for n in names if dropin_grid.chosen(n, 10)]
         self.assertTrue(150 < len(kept) < 250)
         self.assertTrue(all(dropin_grid.chosen(n, 1) for n in names))
+
+    def test_small_files_are_not_left_out(self):
+        def items(count, name):
+            return [types.SimpleNamespace(nodeid=f"{name}::t[{i}]", path=pathlib.Path(name)) for i in range(count)]
+
+        grid = dropin_grid.Grid({"a.py": 40, "b.py": 40, "c.py": 40}, 100)
+        kept = items(4000, "a.py") + items(400, "b.py") + items(3, "c.py")
+        grid.pytest_collection_modifyitems(kept)
+        counts = collections.Counter(item.path.name for item in kept)
+        self.assertTrue(60 < counts["a.py"] < 140 and 8 < counts["b.py"] < 40 and counts["c.py"] == 3)
+        self.assertEqual({"a.py": 40, "b.py": 20, "c.py": 1}, grid.every)
+        self.assertEqual([4000, 400, 3], [grid.files[n]["tests"] for n in ("a.py", "b.py", "c.py")])
 
 
 if __name__ == "__main__":
