@@ -65,7 +65,10 @@ GEMM_FIXED_PLAN int32_t gemm_fixed_unit_rows(const struct gemm_fixed_plan *p)
 	return GEMM_FIXED_GROUP_ROWS * p->groups * p->pair;
 }
 
-/* d is positive. With 2^(l - 1) < d <= 2^l, mul is 2^(31 + l) / d, rounded up: less than 2^32, and exact. */
+/*
+ * d is positive. With 2^(l - 1) < d <= 2^l, mul is 2^(31 + l) / d, rounded up: less than 2^32. For n below
+ * 2^31 this adds less than 1 / d to n / d, which is at least that far below the next whole number.
+ */
 static inline struct gemm_fixed_divisor gemm_fixed_divisor(int32_t d)
 {
 	int32_t l = 0;

@@ -2,9 +2,9 @@
 /*
  * gemm_fixed_write - ends of tiles that gemm_fixed and gemm_fp8 share: bias, activation, results to memory
  *
- * Results go through 2 KiB of shared memory of each warp (16 rows of 128 bytes). Where rows of out allow it,
- * they leave by TMA while the next tile is multiplied; otherwise the warp copies them, in whole lines of 128
- * bytes.
+ * Each warp writes its results to shared memory first, 16 rows of 128 bytes. Where the rows of out allow it,
+ * two such parts leave together by TMA, while the next tile is multiplied. Otherwise the warp copies one part
+ * at a time, in whole lines of 128 bytes.
  */
 #ifndef CAIRN_GEMM_FIXED_WRITE_CUH
 #define CAIRN_GEMM_FIXED_WRITE_CUH
