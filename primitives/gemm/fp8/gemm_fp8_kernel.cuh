@@ -26,6 +26,7 @@
 #include "primitives/ptx/wgmma.cuh"
 
 #define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
+#define TURN_BARRIER	1			/* number 0 is __syncthreads() */
 
 /*
  * The scales of blocks. Each lane has one of the scales that its warp needs for a stage: lanes 0 to 15 those
@@ -164,7 +165,9 @@ TILE void each_stage(const struct gemm_fixed_plan &p, const struct mine &s, stru
 
 /*
  * Multiplies a stage in two batches, n and `rest` rows of b, with accumulators of their own: the first one is
- * added while the second one is multiplied.
+ * added while the second one is multiplied. With BLOCKS, the first warpgroup waits for the second one when it
+ * has the first batch of a tile, and the second one begins its tile then: if both began together, both would
+ * add at the same time in every stage.
  */
 template <int n, int rest, bool blocks>
 TILE void both_batches(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
@@ -181,6 +184,8 @@ TILE void both_batches(const struct cairn_gemm_fp8_args &f, const struct gemm_fi
 	find_stage(s, stage);
 	ptx_wgmma_wait_group<1>();
 	wgmma_keep<n / 2>(part);
+	if (blocks && i == 0 && p.groups > 1 && threadIdx.x < 128)
+		ptx_bar_sync(TURN_BARRIER, CONSUMERS);
 	add_batch<n, blocks>(d, part, scales->factor[0], scales->factor[1]);
 	if (blocks)
 		set_factors(scales, scales->now, 1);
@@ -209,6 +214,8 @@ TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_
 
 	if (blocks)
 		set_factors(&scales, scales.now, 0);
+	if (blocks && rest && threadIdx.x / 128)
+		ptx_bar_sync(TURN_BARRIER, CONSUMERS);	/* begins after the first warpgroup's first batch */
 	if constexpr (width <= BATCH)
 		each_stage(p, s, stage, [&](int i) {
 			batch<n, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
