@@ -370,6 +370,14 @@ PTX uint64_t ptx_ld_global_cg_u64(const uint64_t *p)
 /*
  * For data that is read once: the L1 does not keep it and, under an evict-first policy, neither does the L2.
  */
+PTX uint2 ptx_ld_global_nc_no_allocate_v2(const void *p)
+{
+	uint2 v;
+
+	asm volatile("ld.global.nc.L1::no_allocate.v2.b32 {%0, %1}, [%2];" : "=r"(v.x), "=r"(v.y) : "l"(p));
+	return v;
+}
+
 PTX uint4 ptx_ld_global_nc_no_allocate_v4(const void *p)
 {
 	uint4 v;

@@ -65,6 +65,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	v4 = ptx_ld_relaxed_gpu_v2_u64(g);
 	ptx_st_relaxed_gpu_v2_u64(g, v4);
 	sum += ptx_ld_global_cg_u64(wide);
+	v2 = ptx_ld_global_nc_no_allocate_v2(g);
 	v4 = ptx_ld_global_nc_no_allocate_v4(g);
 	v4 = ptx_ld_global_nc_no_allocate_hint_v4(g, u64);
 	sum += ptx_createpolicy_evict_first();

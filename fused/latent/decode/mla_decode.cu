@@ -2,14 +2,14 @@
 /*
  * mla_decode - absorbed attention by wgmma: the 64 packed rows of a CTA share every tile of 64 latents
  *
- * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh). If no
- * request has more than MLA_FEW packed rows, the consumers are those of mla_decode_few.cuh. CTAs of the same
- * request run at the same time and share its keys through the L2, or as a cluster of two, each of which
- * copies half of every tile for both. Keys are split over CTAs if there are fewer tasks than SMs; a second
- * kernel then merges the parts in the order of the keys.
+ * A CTA has two consumer warpgroups and a producer (mla_decode_consume.cuh, mla_decode_fetch.cuh,
+ * mla_decode_convert.cuh). If no request has more than MLA_FEW packed rows, the consumers are those of
+ * mla_decode_few.cuh. CTAs of the same request run at the same time and share its keys through the L2, or as
+ * a cluster of two, each of which copies or converts half of every tile for both. Keys are split over CTAs if
+ * there are fewer tasks than SMs; a second kernel then merges the parts in the order of the keys.
  *
  * Registers    consumers 232 (O 128, S 32, two P of 16), producer 40; where threads copy keys 224 and 56,
- *              where they convert them 208 and 88
+ *              where they convert them 208 and, in two warpgroups, 48
  * Shared memory  MLA_SMEM_BYTES: Q 72 KiB, two tiles of keys 144 KiB, P 8 KiB, states, mbarriers
  * Floor        h heads and a key: 2 * (576 + 512) * h flops, at most 4096 a clock and SM; 1152 bytes (656).
  *              Up to 64 heads the bytes decide, at 128 heads the products. Beside them, a tile moves 303 KB
@@ -17,8 +17,8 @@
  */
 #include "fused/latent/decode/mla_decode.h"
 
+#include "fused/latent/decode/mla_decode_convert.cuh"
 #include "fused/latent/decode/mla_decode_few.cuh"
-#include "fused/latent/decode/mla_decode_fetch.cuh"
 #include "primitives/base/args.h"
 #include "primitives/base/launch.h"
 #include "primitives/base/tensor_map.h"
@@ -28,7 +28,7 @@
 #define CLUSTER_TILES	8	/* least tiles of keys of a CTA in a cluster */
 #define MAX_PARTIAL	((size_t)512 << 20)
 
-/* Sets the rows past the last request to 0, and their lse to -INFINITY. All producers call it. */
+/* Sets the rows past the last request to 0, and their lse to -INFINITY. 128 threads call it. */
 ATTN_DEV void zero_rest(const struct mla_call &c)
 {
 	const int64_t first = (int64_t)c.qo_indptr[c.batch] * c.num_heads;
@@ -47,15 +47,21 @@ ATTN_DEV void meet(void)
 	ptx_barrier_cluster_wait_acquire();
 }
 
-/* Returns the number r of registers of a consumer thread; a producer thread has 504 - 2 r. */
+/* Returns the number of registers of a consumer thread. */
 static constexpr __host__ __device__ int mla_regs(int fetch)
 {
-	return fetch == MLA_THREADS_8 ? 208 : fetch == MLA_THREADS_16 ? 224 : 232;
+	return fetch >= MLA_THREADS_8 ? 208 : fetch == MLA_THREADS_16 ? 224 : 232;
+}
+
+/* Returns the number of registers of a producer thread: what the consumers leave. */
+static constexpr __host__ __device__ int mla_producer_regs(int fetch)
+{
+	return fetch >= MLA_THREADS_8 ? (512 - 2 * mla_regs(fetch)) / 2 : 504 - 2 * mla_regs(fetch);
 }
 
 /* blockIdx.x + first_task is the task, blockIdx.y the split. few: 0, or the most packed rows of a task */
 template <int dtype, int fetch, int few>
-static __global__ void __launch_bounds__(MLA_THREADS, 1)
+static __global__ void __launch_bounds__(mla_threads(fetch), 1)
 mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_constant__ struct mla_maps maps)
 {
 	extern __shared__ __align__(1024) uint8_t s_all[];
@@ -73,32 +79,32 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 	}
 	ptx_griddepcontrol_wait();
 	ptx_griddepcontrol_launch_dependents();
-	t = mla_find_task(c, s_all);
+	t = mla_find_task<mla_threads(fetch)>(c, s_all);
 	__syncthreads();
-	if (fetch == MLA_CLUSTERS)
+	if (mla_sharers(fetch) > 1)
 		meet();
-	if (threadIdx.x < 256) {
+	if (threadIdx.x < MLA_CONSUMERS) {
 		ptx_setmaxnreg_inc<mla_regs(fetch)>();
 		if (few)
 			mla_consume_few<dtype, fetch, few ? few : 32>(c, t, smem);
 		else
 			mla_consume<dtype, fetch>(c, t, smem);
 	} else {
-		ptx_setmaxnreg_dec<504 - 2 * mla_regs(fetch)>();
-		if (fetch >= MLA_THREADS_16 && threadIdx.x == 256 && t.count)
-			mla_fetch_q(maps, t, smem);
-		if (fetch == MLA_THREADS_8)
-			mla_produce_8bit<dtype>(c, t, smem);
+		ptx_setmaxnreg_dec<mla_producer_regs(fetch)>();
+		if (fetch >= MLA_THREADS_16 && threadIdx.x == MLA_CONSUMERS && t.count)
+			mla_fetch_q(maps, t, smem, few ? few : MLA_ROWS);
+		if constexpr (fetch >= MLA_THREADS_8)
+			mla_produce_8bit<dtype, fetch, few != 0>(c, t, smem);
 		else if (fetch == MLA_THREADS_16)
 			mla_produce_16bit(c, t, smem);
-		else if (threadIdx.x < 256 + 64 && threadIdx.x % 32 == 0 && t.count)
+		else if (threadIdx.x < MLA_CONSUMERS + 64 && threadIdx.x % 32 == 0 && t.count)
 			mla_produce_boxes<fetch>(c, maps, t, smem);
 		__syncwarp();
-		if (c.splits == 1)
+		if (c.splits == 1 && mla_copier() < 128)
 			zero_rest(c);
 	}
 	/* the other CTA may still copy to this one's shared memory, or arrive there */
-	if (fetch == MLA_CLUSTERS)
+	if (mla_sharers(fetch) > 1)
 		meet();
 }
 
@@ -233,13 +239,17 @@ static int32_t choose_splits(const struct plan *p, int32_t max_keys)
 
 /*
  * Returns whether clusters of two pay. Tasks 2 n and 2 n + 1 must have the same keys. They do if no request
- * has more than one token and there are more than 64 heads: they are then the two row tiles of one request.
- * There must also be enough keys to make up for the start, when each CTA of a cluster waits for the other.
+ * has more than one token, or each token has its slots, and there are more than 64 heads: they are then the
+ * two row tiles of one request or token. There must also be enough keys to make up for the start, when each
+ * CTA of a cluster waits for the other.
  */
 static bool in_clusters(const struct plan *p, const struct cairn_mla_decode_args *a)
 {
-	return p->fetch == MLA_BOXES && a->max_qo_len == 1 && a->num_heads > MLA_ROWS &&
-	       a->kv.max_len >= CLUSTER_TILES * MLA_KEYS * p->call.splits && p->sms == cairn_num_sms();
+	const int32_t keys = a->num_slots ? a->num_slots : a->kv.max_len;
+
+	return p->fetch != MLA_THREADS_16 && (a->num_slots || a->max_qo_len == 1) &&
+	       a->num_heads > MLA_ROWS && keys >= CLUSTER_TILES * MLA_KEYS * p->call.splits &&
+	       p->sms == cairn_num_sms();
 }
 
 /* Lays out the call and the workspace at `ws`, which may be NULL. Returns 0 or -errno. */
@@ -276,7 +286,7 @@ static int make_plan(struct plan *p, const struct cairn_mla_decode_args *a, char
 	c->tasks = tasks > 0 ? (int32_t)tasks : 1;
 	c->splits = choose_splits(p, a->num_slots ? a->num_slots : a->kv.max_len);
 	if (in_clusters(p, a))
-		p->fetch = MLA_CLUSTERS;
+		p->fetch = p->fetch == MLA_BOXES ? MLA_CLUSTERS : MLA_PAIRS_8;
 	parts = c->splits > 1 ? c->splits * c->rows : 0;
 	c->part = (float *)ws;
 	c->ml = (float2 *)(ws + parts * MLA_RANK * sizeof(float));
@@ -310,11 +320,12 @@ static int map_pairs(CUtensorMap *map, const void *pool, uint64_t slots)
 static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *a, const struct plan *p)
 {
 	const uint64_t slots = (uint64_t)a->kv.num_pages * (uint64_t)a->kv.page_size;
+	const uint32_t box = p->few ? MLA_FEW : MLA_ROWS;
 
 	CAIRN_TRY(map_rows(&maps->latent, a->q_latent, (uint64_t)p->call.rows, MLA_RANK,
-			   cairn_mla_latent_stride(a), MLA_ROWS));
+			   cairn_mla_latent_stride(a), box));
 	CAIRN_TRY(map_rows(&maps->rope, a->q_rope, (uint64_t)p->call.rows, MLA_ROPE, cairn_mla_rope_stride(a),
-			   MLA_ROWS));
+			   box));
 	if (p->fetch >= MLA_THREADS_16)
 		return 0;
 	CAIRN_TRY(map_pairs(&maps->pairs, a->kv.k_pages, slots));
@@ -329,6 +340,8 @@ template <int dtype> static const void *kernel_of(const struct plan *p)
 		return (const void *)mla_decode_kernel<dtype, MLA_BOXES, 0>;
 	case MLA_CLUSTERS:
 		return (const void *)mla_decode_kernel<dtype, MLA_CLUSTERS, 0>;
+	case MLA_PAIRS_8:
+		return (const void *)mla_decode_kernel<dtype, MLA_PAIRS_8, 0>;
 	case MLA_THREADS_16:
 		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_16, MLA_FEW> :
 				(const void *)mla_decode_kernel<dtype, MLA_THREADS_16, 0>;
@@ -348,8 +361,8 @@ static int launch_tasks(struct plan *p, struct mla_maps *maps, const struct cair
 	int at_once = p->call.tasks;
 
 	l.grid[1] = (unsigned int)p->call.splits;
-	l.cluster = p->fetch == MLA_CLUSTERS ? 2 : 0;
-	l.block[0] = MLA_THREADS;
+	l.cluster = mla_sharers(p->fetch) > 1 ? 2 : 0;
+	l.block[0] = (unsigned int)mla_threads(p->fetch);
 	l.smem = MLA_SMEM_BYTES;
 	if (p->sms < cairn_num_sms())
 		at_once = p->sms / p->call.splits;

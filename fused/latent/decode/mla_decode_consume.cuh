@@ -80,10 +80,14 @@ template <int dtype, int fetch, int part> ATTN_DEV void mla_issue_qk(float *s, u
 	wgmma_keep<MLA_KEYS / 2>(s);
 }
 
-/* Starts O += P V of tile i for the columns of the warpgroup. */
-template <int dtype>
+/*
+ * Starts O += P V of tile i for the columns of the warpgroup. In a CTA of 512 threads, the compiler refuses a
+ * product of all of them: it needs more registers than a thread has at first.
+ */
+template <int dtype, int fetch>
 ATTN_DEV void mla_issue_pv(float *o, const uint32_t (*p)[4], uint32_t smem, int i, int group)
 {
+	constexpr int columns = mla_threads(fetch) > 384 ? MLA_COLUMNS / 2 : MLA_COLUMNS;
 	const uint64_t v = wgmma_desc(smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES +
 				      group * 4 * MLA_PANEL_BYTES, MLA_PANEL_BYTES);
 
@@ -91,7 +95,10 @@ ATTN_DEV void mla_issue_pv(float *o, const uint32_t (*p)[4], uint32_t smem, int 
 	ptx_wgmma_fence();
 #pragma unroll
 	for (int j = 0; j < MLA_KEYS / 16; j++)
-		ptx_wgmma_rs<dtype, MLA_COLUMNS>(o, p[j], v + j * (16 * ATTN_PANEL >> 4), 1);
+#pragma unroll
+		for (int n = 0; n < MLA_COLUMNS; n += columns)
+			ptx_wgmma_rs<dtype, columns>(o + n / 2, p[j], v + j * (16 * ATTN_PANEL >> 4) +
+							      n / 64 * (MLA_PANEL_BYTES >> 4), 1);
 	ptx_wgmma_commit_group();
 	wgmma_keep<MLA_COLUMNS / 2>(o);
 }
@@ -267,19 +274,19 @@ ATTN_DEV struct mla_state mla_begin(const struct mla_call &c, const struct mla_t
 }
 
 /* Takes P of tile i of the other warpgroup and starts O += P V. */
-template <int dtype>
+template <int dtype, int fetch>
 ATTN_DEV void mla_add_theirs(float (*o)[4], uint32_t (*p)[4], struct mla_state *w, const struct mla_work &x,
 			     int i)
 {
 	mla_take(p, w, x.smem, i);
 	attn_rescale<MLA_COLUMNS>(o, w->keep);
-	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
+	mla_issue_pv<dtype, fetch>(o[0], p, x.smem, i, x.group);
 }
 
 /* Releases half of a buffer for a warp, to all CTAs that copy to it; see attn_release() for the order. */
 template <int fetch> ATTN_DEV void mla_release(uint32_t mbar)
 {
-	if (fetch != MLA_CLUSTERS) {
+	if (mla_sharers(fetch) == 1) {
 		elected_arrive(mbar);
 		return;
 	}
@@ -315,7 +322,7 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	if (!first) {
 		ptx_wgmma_wait_group<0>();
 		wgmma_keep<MLA_KEYS / 2>(s[0]);
-		mla_add_theirs<dtype>(o, theirs, w, x, i - 1);
+		mla_add_theirs<dtype, fetch>(o, theirs, w, x, i - 1);
 	}
 	mla_issue_qk<dtype, fetch, 1>(s[0], x.smem, i);
 	if (!first)
@@ -329,7 +336,7 @@ ATTN_DEV void mla_own_tile(float (*o)[4], const struct mla_call &c, const struct
 	mla_give(p, *w, x.smem, i);
 	mla_clear_tail<fetch>(t, x.smem, i, x.group, x.group);
 	attn_rescale<MLA_COLUMNS>(o, w->keep);
-	mla_issue_pv<dtype>(o[0], p, x.smem, i, x.group);
+	mla_issue_pv<dtype, fetch>(o[0], p, x.smem, i, x.group);
 	mla_end_pv<0, fetch>(o, x, i);
 }
 
@@ -355,7 +362,7 @@ ATTN_DEV void mla_consume(const struct mla_call &c, const struct mla_task &t, ui
 			mla_own_tile<dtype, fetch, false>(o, c, t, &w, x, i);
 		if (i == t.count) {
 			mla_clear_tail<fetch>(t, smem, i - 1, group, group);
-			mla_add_theirs<dtype>(o, p, &w, x, i - 1);
+			mla_add_theirs<dtype, fetch>(o, p, &w, x, i - 1);
 			mla_end_pv<0, fetch>(o, x, i - 1);
 		}
 		mla_join_sums(&w, smem, group);

@@ -7,20 +7,20 @@
  * separately; the rotated part is free when both are. Tiles of the second consumer warpgroup begin with the
  * right half, which it frees first.
  *
- * If pages hold whole tiles, TMA copies the tiles; otherwise threads copy the keys one by one.
+ * If pages hold whole tiles, TMA copies the tiles; otherwise threads copy the keys one by one. 8-bit keys:
+ * mla_decode_convert.cuh.
  */
 #ifndef CAIRN_MLA_DECODE_FETCH_CUH
 #define CAIRN_MLA_DECODE_FETCH_CUH
 
 #include "fused/latent/decode/mla_decode_view.cuh"
-#include "primitives/ptx/fp8.cuh"
 
-/* Copies the CTA's 64 packed rows of Q; rows past the last one of the call become zeros. */
-ATTN_DEV void mla_fetch_q(const struct mla_maps &maps, const struct mla_task &t, uint32_t smem)
+/* Copies `rows` packed rows of Q, as many as the maps' boxes have; behind the call's last row, zeros. */
+ATTN_DEV void mla_fetch_q(const struct mla_maps &maps, const struct mla_task &t, uint32_t smem, int rows)
 {
 	const uint32_t full = mla_q_full(smem);
 
-	ptx_mbarrier_arrive_expect_tx(full, MLA_TILE_BYTES);
+	ptx_mbarrier_arrive_expect_tx(full, MLA_PANELS * rows * ATTN_PANEL);
 	for (int i = 0; i < MLA_PANELS - 1; i++)
 		ptx_cp_async_bulk_tensor_2d_g2s(smem + i * MLA_PANEL_BYTES, &maps.latent, i * 64,
 						(int32_t)t.at, full);
@@ -71,7 +71,7 @@ ATTN_DEV int32_t mla_pool_row(const struct mla_call &c, int32_t entry, int32_t k
 template <int fetch>
 ATTN_DEV void mla_copy_boxes(const struct mla_maps &maps, uint32_t to, int i, int g, int row, uint32_t mbar)
 {
-	const int rank = fetch == MLA_CLUSTERS ? (int)ptx_cluster_ctarank() : 0;
+	const int rank = mla_rank<fetch>();
 
 	if (fetch == MLA_CLUSTERS && g < 4)
 		ptx_cp_async_bulk_tensor_2d_g2s_multicast(to + rank * MLA_PANEL_BYTES, &maps.panels,
@@ -98,7 +98,7 @@ ATTN_DEV void mla_produce_boxes(const struct mla_call &c, const struct mla_maps 
 	int32_t key = (t.first + buffer) * MLA_KEYS, entry = mla_entry(c, t, key);
 
 	if (buffer == 0)
-		mla_fetch_q(maps, t, smem);
+		mla_fetch_q(maps, t, smem, MLA_ROWS);
 	for (int i = buffer; i < t.count; i += 2) {
 		const int32_t row = mla_pool_row(c, entry, key);
 
@@ -211,133 +211,6 @@ ATTN_DEV void mla_produce_16bit(const struct mla_call &c, const struct mla_task 
 			}
 			mla_fetched(mla_full(smem, i & 1, g), true);
 		}
-	}
-}
-
-/* The data that a thread has loaded for a group of panels of its four 8-bit keys. */
-struct mla_raw {
-	uint4 bits[4];
-	float scale[4];
-};
-
-/* Loads 16 codes of each key and their scale, or 8 elements of the rotated part. */
-ATTN_DEV struct mla_raw mla_load_8bit(const struct mla_call &c, const struct mla_four &four, int g)
-{
-	const int at = g < 4 ? g * 128 : MLA_RANK + 16;
-	struct mla_raw raw;
-
-#pragma unroll
-	for (int k = 0; k < 4; k++) {
-		const uint8_t *key = c.pages + (int64_t)four.slot[k] * MLA_FP8_KEY_BYTES;
-
-		raw.bits[k] = make_uint4(0, 0, 0, 0);
-		raw.scale[k] = 0;
-		if (four.slot[k] < 0)
-			continue;
-		raw.bits[k] = ptx_ld_global_nc_no_allocate_v4(key + at + mla_thread() % 8 * 16);
-		if (g < 4)
-			raw.scale[k] = *(const float *)(key + MLA_RANK + 4 * g);
-	}
-	return raw;
-}
-
-/* Converts four codes to dtype, after multiplication by their scale. */
-template <int dtype> ATTN_DEV uint2 mla_widen(uint32_t four, float scale)
-{
-	uint32_t pair[2];
-	float x[4];
-
-	fp8_widen<CAIRN_F16>(four, &pair[0], &pair[1]);
-#pragma unroll
-	for (int i = 0; i < 2; i++)
-		asm("{.reg .b16 l, h;\n\t"
-		    "mov.b32 {l, h}, %2;\n\t"
-		    "cvt.f32.f16 %0, l;\n\t"
-		    "cvt.f32.f16 %1, h;}" : "=f"(x[2 * i]), "=f"(x[2 * i + 1]) : "r"(pair[i]));
-	return make_uint2(attn_pack<dtype>(x[0] * scale, x[1] * scale),
-			  attn_pack<dtype>(x[2] * scale, x[3] * scale));
-}
-
-/*
- * Writes a group of panels. The 16 codes of a thread become two pieces of a panel; every second quad writes
- * the second one first, so that eight threads write to different banks.
- */
-template <int dtype> ATTN_DEV void mla_store_8bit(const struct mla_raw &raw, uint32_t s_tile, int g)
-{
-	const int eighth = mla_thread() % 8, row = mla_thread() / 8, second = eighth / 4;
-
-#pragma unroll
-	for (int k = 0; k < 4; k++) {
-		const uint32_t line = s_tile + k * 16 * ATTN_PANEL;
-
-		if (g == 4) {
-			ptx_st_shared_v4(line + 8 * MLA_PANEL_BYTES + attn_swizzle(row, eighth, ATTN_PANEL),
-					 raw.bits[k]);
-			continue;
-		}
-		uint2 a = mla_widen<dtype>(raw.bits[k].x, raw.scale[k]);
-		uint2 b = mla_widen<dtype>(raw.bits[k].y, raw.scale[k]);
-		uint2 x = mla_widen<dtype>(raw.bits[k].z, raw.scale[k]);
-		uint2 y = mla_widen<dtype>(raw.bits[k].w, raw.scale[k]);
-		uint4 low = make_uint4(a.x, a.y, b.x, b.y), high = make_uint4(x.x, x.y, y.x, y.y);
-		uint32_t panel = line + (2 * g + second) * MLA_PANEL_BYTES;
-		int piece = eighth % 4 * 2;
-
-		ptx_st_shared_v4(panel + attn_swizzle(row, piece + second, ATTN_PANEL), second ? high : low);
-		ptx_st_shared_v4(panel + attn_swizzle(row, piece + 1 - second, ATTN_PANEL),
-				 second ? low : high);
-	}
-}
-
-/*
- * Prefetches half of an 8-bit key of a tile into the L2: 656 bytes from a multiple of 16 on lie in at most
- * six lines of 128 bytes.
- */
-ATTN_DEV void mla_prefetch_8bit(const struct mla_call &c, int32_t slot)
-{
-	const uint8_t *key = c.pages + (int64_t)slot * MLA_FP8_KEY_BYTES;
-
-	for (int line = mla_thread() % 2 * 3, n = 0; n < 3 && slot >= 0; n++)
-		ptx_prefetch_global_L2(key + min((line + n) * 128, MLA_FP8_KEY_BYTES - 1));
-}
-
-/*
- * The producer's 128 threads for 8-bit keys. They load a group while they convert the one before. One group
- * in flight covers the latency of the L2, but not that of memory.
- */
-template <int dtype>
-ATTN_DEV void mla_produce_8bit(const struct mla_call &c, const struct mla_task &t, uint32_t smem)
-{
-	struct mla_four four = mla_four_slots(c, t, mla_four_entries(c, t, 0), 0), next;
-	struct mla_raw raw = mla_load_8bit(c, four, mla_group(0, 0)), ahead;
-	int32_t key = (t.first + 1) * MLA_KEYS + mla_thread() / 2;	/* the next key to prefetch */
-
-	mla_prefetch_8bit(c, mla_pool_row(c, mla_entry(c, t, key), key));
-	for (int i = 0; i < t.count; i++) {
-		int32_t entry;
-
-		key += MLA_KEYS;
-		entry = mla_entry(c, t, key);
-		next = mla_four_entries(c, t, i + 1);
-#pragma unroll 1
-		for (int nth = 0; nth < MLA_GROUPS; nth++) {
-			const int g = mla_group(i, nth);
-
-			if (nth + 1 == MLA_GROUPS)
-				next = mla_four_slots(c, t, next, i + 1);
-			if (nth + 1 < MLA_GROUPS)
-				ahead = mla_load_8bit(c, four, mla_group(i, nth + 1));
-			else
-				ahead = mla_load_8bit(c, next, mla_group(i + 1, 0));
-			mla_wait_free(smem, i, nth);
-			if (nth == 0)
-				mla_write_valid(four, smem, i);
-			mla_store_8bit<dtype>(raw, smem + MLA_AT_KEYS + (i & 1) * MLA_TILE_BYTES, g);
-			mla_fetched(mla_full(smem, i & 1, g), false);
-			raw = ahead;
-		}
-		mla_prefetch_8bit(c, mla_pool_row(c, entry, key));
-		four = next;
 	}
 }
 

@@ -169,6 +169,14 @@ static const struct shape last[] = {
 	/* as many requests as SMs have room for in pairs, and keys for two tasks that share them */
 	{ N("large_b66_h65", 66, 1, 513, 64, 65), .flags = DEVICE | PAGED_RAGGED | PAGED_PADDED | LSE },
 	{ N("large_b66_h128_f16", 66, 1, 640, 128, 128), .flags = DEVICE | F16 | STEPS, .scale = 1 },
+	/* pairs of CTAs convert the keys for each other */
+	{ N("large_fp8_b66_h65", 66, 1, 600, 16, 65),
+	  .flags = DEVICE | PAGED_RAGGED | PAGED_PADDED | LSE | FP8 },
+	{ N("large_fp8_b66_h128_f16", 66, 1, 577, 64, 128), .flags = DEVICE | F16 | FP8 | LSE },
+	{ N("large_slots_fp8_b66_h128", 66, 1, 700, 64, 128), .slots = 600,
+	  .flags = DEVICE | PAGED_RAGGED | FP8 | LSE },
+	{ N("large_slots_fp8_b40_rows_2_h128_f16", 40, 2, 700, 1, 128), .slots = 513,
+	  .flags = DEVICE | F16 | FP8 },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)

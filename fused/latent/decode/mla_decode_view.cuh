@@ -26,12 +26,13 @@
 #define MLA_PANEL_BYTES	(64 * ATTN_PANEL)
 #define MLA_TILE_BYTES	(MLA_PANELS * MLA_PANEL_BYTES)
 #define MLA_GROUPS	5		/* of panels that arrive together: 0 1, 2 3, 4 5, 6 7, 8 */
-#define MLA_THREADS	384
+#define MLA_CONSUMERS	256		/* threads; the producer has 128, or 256 if it converts keys */
 #define MLA_MAX_SPLITS	64
 
 /*
  * Offsets in shared memory: Q, two tiles of keys, P, softmax states, mbarriers, which keys of a
- * tile count, and what the search for a task needs.
+ * tile count, and what the search for a task needs. Where Q has only 32 rows, the other half of each of its
+ * panels is free for 8-bit keys that wait to be converted.
  */
 #define MLA_AT_KEYS	MLA_TILE_BYTES
 #define MLA_AT_P	(3 * MLA_TILE_BYTES)
@@ -47,7 +48,20 @@ enum mla_fetch {
 	MLA_CLUSTERS,		/* the same, each panel by one of two CTAs for both */
 	MLA_THREADS_16,		/* by threads, from pages of any size or lists of slots */
 	MLA_THREADS_8,		/* the same for 8-bit keys, which threads convert */
+	MLA_PAIRS_8,		/* the same by two CTAs, each of which converts half of the keys for both */
 };
+
+/* Returns the threads of a CTA. */
+static constexpr __host__ __device__ int mla_threads(int fetch)
+{
+	return MLA_CONSUMERS + (fetch >= MLA_THREADS_8 ? 256 : 128);
+}
+
+/* Returns the CTAs of a cluster that share each tile of keys: they have consecutive tasks. */
+static constexpr __host__ __device__ int mla_sharers(int fetch)
+{
+	return fetch == MLA_CLUSTERS || fetch == MLA_PAIRS_8 ? 2 : 1;
+}
 
 struct mla_call {
 	void *out;
@@ -80,6 +94,15 @@ struct mla_task {
 
 ATTN_DEV int mla_thread(void) { return threadIdx.x % 128; }
 
+/* Returns the number of a producer thread. */
+ATTN_DEV int mla_copier(void) { return threadIdx.x - MLA_CONSUMERS; }
+
+/* Returns the CTA's rank among those that share tiles of keys. */
+template <int fetch> ATTN_DEV int mla_rank(void)
+{
+	return mla_sharers(fetch) > 1 ? (int)ptx_cluster_ctarank() : 0;
+}
+
 /* mbarriers: of a tile's buffer and group of panels, buffer and half of the columns, and tile and warp */
 ATTN_DEV uint32_t mla_full(uint32_t smem, int buffer, int group)
 {
@@ -99,17 +122,19 @@ ATTN_DEV uint32_t mla_p_ready(uint32_t smem, int tile, int warp)
 ATTN_DEV uint32_t mla_q_full(uint32_t smem) { return smem + MLA_AT_BARRIERS + 176; }
 
 /*
- * Each thread that copies keys arrives once for its copies, and each of these warps once for its stores.
+ * Each thread that copies keys arrives once for its copies, and each of these warps once for its stores. With
+ * MLA_PAIRS_8 one thread arrives besides, and expects the bytes of the other CTA.
  * Buffers are free when the consumers of all CTAs that get the same copies have released them.
  */
 template <int fetch> ATTN_DEV void mla_init_barriers(uint32_t smem)
 {
-	const int copies = fetch == MLA_THREADS_16 ? 128 : 0, ctas = fetch == MLA_CLUSTERS ? 2 : 1;
+	const int ctas = mla_sharers(fetch), warps = (mla_threads(fetch) - MLA_CONSUMERS) / 32;
+	const int copies = fetch == MLA_THREADS_16 ? 128 : fetch == MLA_PAIRS_8;
 
 	for (int buffer = 0; buffer < 2; buffer++) {
 		for (int g = 0; g < MLA_GROUPS; g++)
 			ptx_mbarrier_init(mla_full(smem, buffer, g), fetch < MLA_THREADS_16 ? 1 :
-					  copies + 4 * ELECTED_LANES);
+					  copies + warps * ELECTED_LANES);
 		for (int half = 0; half < 2; half++)
 			ptx_mbarrier_init(mla_free(smem, buffer, half), ctas * 4 * ELECTED_LANES);
 		for (int warp = 0; warp < 4; warp++)
@@ -126,10 +151,10 @@ struct mla_found {
 
 /*
  * Returns *base plus the sum of `own` over the calling thread and the threads before it in the CTA, and adds
- * the sum over all threads to *base. s_warp: [MLA_THREADS / 32]. All threads must call it; before the next
- * call, they must synchronise.
+ * the sum over all threads to *base. s_warp: [threads / 32]. All threads must call it; before the next call,
+ * they must synchronise.
  */
-ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
+template <int threads> ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
 {
 	const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 	int32_t upto = own, before = *base;
@@ -143,8 +168,8 @@ ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
 	if (lane == 31)
 		s_warp[warp] = upto;
 	__syncthreads();
-#pragma unroll
-	for (int w = 0; w < MLA_THREADS / 32; w++) {
+#pragma unroll 4
+	for (int w = 0; w < threads / 32; w++) {
 		before += w < warp ? s_warp[w] : 0;
 		*base += s_warp[w];
 	}
@@ -155,15 +180,16 @@ ATTN_DEV int32_t mla_upto(int32_t own, int32_t *s_warp, int32_t *base)
  * Finds the tile of packed rows that has number `id` among those of all requests. Returns false if there is
  * none. All threads must call it.
  */
+template <int threads>
 ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_found *found, uint8_t *s_all)
 {
 	int32_t *s_warp = (int32_t *)(s_all + MLA_AT_FOUND);
-	struct mla_found *s_found = (struct mla_found *)(s_warp + MLA_THREADS / 32);
+	struct mla_found *s_found = (struct mla_found *)(s_warp + threads / 32);
 	int32_t base = 0;
 
 	if (threadIdx.x == 0)
 		s_found->tile = -1;
-	for (int32_t first = 0; first < c.batch; first += MLA_THREADS) {
+	for (int32_t first = 0; first < c.batch; first += threads) {
 		int32_t b = first + threadIdx.x, own = 0, upto;
 		struct mla_found f = {};
 
@@ -175,7 +201,7 @@ ATTN_DEV bool mla_find_tile(const struct mla_call &c, int32_t id, struct mla_fou
 					       c.page_size);
 			own = attn_div_up(f.qo_len * c.num_heads, MLA_ROWS);
 		}
-		upto = mla_upto(own, s_warp, &base);
+		upto = mla_upto<threads>(own, s_warp, &base);
 		if (id >= upto - own && id < upto) {
 			f.tile = upto - 1 - id;		/* the last rows come first */
 			*s_found = f;
@@ -197,7 +223,7 @@ ATTN_DEV void mla_share(const struct mla_call &c, struct mla_task *t, int32_t vi
 }
 
 /* Returns the task of this CTA. All threads must call it. */
-ATTN_DEV struct mla_task mla_find_task(const struct mla_call &c, uint8_t *s_all)
+template <int threads> ATTN_DEV struct mla_task mla_find_task(const struct mla_call &c, uint8_t *s_all)
 {
 	const int32_t id = c.first_task + blockIdx.x;
 	struct mla_found f;
@@ -212,7 +238,7 @@ ATTN_DEV struct mla_task mla_find_task(const struct mla_call &c, uint8_t *s_all)
 		f = { id - token * each, token, 1, 0, c.num_slots };
 		t.keys = c.slots + (int64_t)token * c.num_slots;
 	} else {
-		if (!mla_find_tile(c, id, &f, s_all))
+		if (!mla_find_tile<threads>(c, id, &f, s_all))
 			return t;
 		t.keys = c.kv_indices + f.first_page;
 	}
