@@ -24,6 +24,9 @@
 #define MLA_FP8_AT_ROPE	(MLA_RANK + 16)		/* the rotated part's first byte in a key */
 #define MLA_STAGES	5			/* in shared memory, of half of a group each */
 
+static_assert(2 * MLA_GROUPS % MLA_STAGES == 0 && MLA_STAGES <= MLA_PANELS,
+	      "a half of a group has the same stage in every tile, and a stage lies in a panel of Q");
+
 /* Threads of a key; bytes that one of them converts of a panel; pieces that these become. */
 static constexpr __host__ __device__ int mla_key_threads(int fetch) { return 4 * mla_sharers(fetch); }
 static constexpr __host__ __device__ int mla_codes(int fetch) { return 64 / mla_key_threads(fetch); }
@@ -222,7 +225,10 @@ ATTN_DEV void mla_load_later(struct mla_converter<fetch, staged> *x, const struc
 	if (step == (ahead < 4 ? 2 * MLA_GROUPS - ahead : 6))
 		x->scales = mla_load_scales<fetch>(x->source, x->at);
 	if constexpr (staged) {
-		/* none behind the last tile: the consumers write results to the same place */
+		/*
+		 * The stage is that of the given half, which has been read. Nothing is copied behind the last
+		 * tile: the consumers write results to the same place.
+		 */
 		mla_stage_8bit<fetch>(x->source, x->stage + later % MLA_STAGES * MLA_PANEL_BYTES, g,
 				      later % 2, next && i + 1 >= t.count);
 	} else {
