@@ -14,6 +14,7 @@ extern "C" int cairn_gemm_fixed(const struct cairn_gemm_fixed_args *g, void *str
 {
 	const void *kernel = (const void *)gemm_fixed_kernel<CAIRN_BF16>;
 	struct cairn_gemm_fixed_args args;
+	struct gemm_fixed_shape shape;
 	struct gemm_fixed_plan p;
 
 	CAIRN_TRY(cairn_gemm_fixed_check(g));
@@ -21,7 +22,9 @@ extern "C" int cairn_gemm_fixed(const struct cairn_gemm_fixed_args *g, void *str
 		kernel = (const void *)gemm_fixed_kernel<CAIRN_F16>;
 	cairn_copy_args(&args, g, sizeof(args));
 	args.out_stride = cairn_gemm_fixed_out_stride(g);	/* the kernel's out_stride is never 0 */
-	CAIRN_TRY(make_plan(&p, &args, g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16,
-			    GEMM_FIXED_MOST_WIDTH, kernel, "gemm_fixed"));
+	CAIRN_TRY(find_shape(&shape, &args, g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16,
+			     GEMM_FIXED_MOST_WIDTH, kernel));
+	p = gemm_fixed_choose(&shape);
+	CAIRN_TRY(finish_plan(&p, &args, "gemm_fixed"));
 	return launch_tiles(&args, &p, kernel, NULL, "gemm_fixed", stream);
 }

@@ -71,21 +71,24 @@ static inline int map_out(CUtensorMap *map, const struct cairn_gemm_fixed_args *
 }
 
 /* multiple, batch: of struct gemm_fixed_shape. kernel: any with the resources of the launch */
-static inline int make_plan(struct gemm_fixed_plan *p, const struct cairn_gemm_fixed_args *g,
-			    int32_t multiple, int32_t batch, const void *kernel, const char *caller)
+static inline int find_shape(struct gemm_fixed_shape *s, const struct cairn_gemm_fixed_args *g,
+			     int32_t multiple, int32_t batch, const void *kernel)
 {
 	const struct cairn_launch pair = { .grid = { 2 }, .block = { THREADS }, .smem = SMEM_BYTES,
 					   .cluster = 2 };
-	struct gemm_fixed_shape shape = { .m = g->m, .n = g->n, .k = g->k, .multiple = multiple,
-					  .batch = batch };
 
-	shape.sms = cairn_sms_of(g->sms);
-	if (shape.sms < 0)
-		return shape.sms;
-	shape.pairs = cairn_max_active_clusters(kernel, &pair);
-	if (shape.pairs < 0)
-		return shape.pairs;
-	*p = gemm_fixed_choose(&shape);
+	*s = { .m = g->m, .n = g->n, .k = g->k, .multiple = multiple, .batch = batch };
+	s->sms = cairn_sms_of(g->sms);
+	if (s->sms < 0)
+		return s->sms;
+	s->pairs = cairn_max_active_clusters(kernel, &pair);
+	return s->pairs < 0 ? s->pairs : 0;
+}
+
+/* Completes the chosen plan of a call. */
+static inline int finish_plan(struct gemm_fixed_plan *p, const struct cairn_gemm_fixed_args *g,
+			      const char *caller)
+{
 	if (g->m > GEMM_FIXED_MOST || g->n > GEMM_FIXED_MOST || !p->clusters)
 		return cairn_error(EOPNOTSUPP, "%s: m %d, n %d: too many tiles", caller, g->m, g->n);
 	p->by_tma = can_send(g, p);

@@ -19,6 +19,7 @@
 #include "conformance/suite/ends.h"
 #include "conformance/suite/pairs.h"
 #include "primitives/base/fp8.h"
+#include "primitives/gemm/fp8/gemm_fp8_parts.h"
 
 #define FIELD(f)	offsetof(struct cairn_gemm_fp8_args, f)
 #define ROWS		CAIRN_FP8_SCALE_ROWS
@@ -51,7 +52,8 @@ static const struct row named[] = {
 	F32(385, 772, 272, BLOCKS, .sms = 4), F32(64, 2048, 656, BLOCKS, .sms = 2),
 	BF16(500, 384, 144, BLOCKS, .sms = 6), F32(2100, 96, 80, BLOCKS, .sms = 2, .stride = 1),
 	BF16(4100, 1, 48, BLOCKS, .sms = 3, .bias = 1), F32(260, 640, 2064, BLOCKS, .sms = 2, .stride = 1),
-	F32(260, 640, 2064, ROWS, .sms = 2), F32(70, 200, 16400, BLOCKS),
+	F32(260, 640, 2064, ROWS, .sms = 2), F16(260, 640, 2064, TENSOR, .sms = 2, .bias = 1),
+	BF16(300, 1050, 1040, ROWS, .sms = 2, .bias = 1), F32(70, 200, 16400, BLOCKS),
 	F32(300, 4100, 2064, BLOCKS, .device_only = 1), F32(1000, 1536, 1040, BLOCKS, .device_only = 1),
 	BF16(2048, 6144, 528, BLOCKS, .device_only = 1),
 	F32(4500, 1000, 272, ROWS, .device_only = 1, .sms = 96),
@@ -154,7 +156,7 @@ static void long_row(int i, struct row *r)
 }
 
 /* The family needs constants; counts() compares them with the tables above. */
-#define NUM_NAMED	41
+#define NUM_NAMED	43
 #define NUM_PAIRS	52
 #define FIRST_PAIR	NUM_NAMED
 #define FIRST_RANGE	(FIRST_PAIR + NUM_PAIRS)
@@ -526,7 +528,86 @@ static void counts(struct cairn_test *t)
 	cairn_pairs_check(t, &longs, NUM_LONG);
 }
 
-static const struct cairn_unit units[] = { { "counts", counts } };
+/* Marks the columns of a part, which begins at column `first`. */
+static void mark(struct cairn_test *t, unsigned char *seen, const struct gemm_fixed_plan *p, int first, int n)
+{
+	EXPECT(t, p->clusters >= 1 && p->width % (CAIRN_FP8_BLOCK / 2) == 0);
+	EXPECT(t, first % CAIRN_FP8_BLOCK == 0 && p->cols == (n + p->width - 1) / p->width);
+	for (int j = 0; j < n; j++)
+		seen[first + j]++;
+}
+
+/* One part or two have each column once, and begin at blocks of scales; the first of two has whole tiles. */
+static void parts_are_whole(struct cairn_test *t)
+{
+	static const int ms[] = { 1, 64, 129, 700, 1024 }, ns[] = { 1, 192, 520, 1000, 2112, 7168 };
+	static const int sms[] = { 1, 2, 3, 40, 97, 132 };
+	static unsigned char seen[7168];
+	int divided = 0, narrow = 0;
+
+	for (size_t i = 0; i < ARRAY_SIZE(ms) * ARRAY_SIZE(ns) * ARRAY_SIZE(sms); i++) {
+		const struct gemm_fixed_shape s = {
+			.m = ms[i % ARRAY_SIZE(ms)], .n = ns[i / ARRAY_SIZE(ms) % ARRAY_SIZE(ns)], .k = 3584,
+			.sms = sms[i / ARRAY_SIZE(ms) / ARRAY_SIZE(ns)], .multiple = CAIRN_FP8_BLOCK / 2,
+			.batch = CAIRN_FP8_BLOCK, .pairs = 66,
+		};
+		const struct gemm_fp8_parts p = gemm_fp8_choose_parts(&s);
+		int bad = 0;
+
+		memset(seen, 0, sizeof(seen));
+		mark(t, seen, &p.plan[0], 0, p.n[0]);
+		if (p.n[1]) {
+			EXPECT(t, p.n[0] % p.plan[0].width == 0);
+			mark(t, seen, &p.plan[1], p.n[0], p.n[1]);
+		}
+		for (int j = 0; j < s.n; j++)
+			bad += seen[j] != 1;
+		if (!EXPECT(t, p.n[0] + p.n[1] == s.n && !bad))
+			cairn_note(t, "m %d, n %d, sms %d: %d and %d columns", s.m, s.n, s.sms, p.n[0],
+				   p.n[1]);
+		divided += p.n[1] > 0;
+		narrow += p.n[1] > 0 && p.plan[0].width == 192;
+	}
+	EXPECT(t, divided > 10 && narrow > 0);
+}
+
+/* Products whose last round has few tiles are divided, on 132 SMs; others are not. */
+static void parts_of_prompts(struct cairn_test *t)
+{
+	static const struct {
+		int m, n, k, first;
+	} is[] = {
+		{ 2048, 7168, 16384, 6144 }, { 1024, 7168, 16384, 3072 }, { 8192, 2112, 7168, 2048 },
+		{ 2048, 28672, 4096, 0 }, { 2048, 4096, 14336, 0 }, { 8192, 7168, 16384, 0 },
+		{ 1024, 4096, 4096, 0 },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(is); i++) {
+		const struct gemm_fixed_shape s = {
+			.m = is[i].m, .n = is[i].n, .k = is[i].k / 2, .sms = 132, .pairs = 66,
+			.multiple = CAIRN_FP8_BLOCK / 2, .batch = CAIRN_FP8_BLOCK,
+		};
+		const struct gemm_fp8_parts p = gemm_fp8_choose_parts(&s);
+
+		if (!EXPECT(t, p.n[1] ? p.n[0] == is[i].first : !is[i].first))
+			cairn_note(t, "m %d, n %d: %d and %d columns", s.m, s.n, p.n[0], p.n[1]);
+	}
+}
+
+static void too_many_tiles(struct cairn_test *t)
+{
+	const struct gemm_fixed_shape s = { .m = 0x7fffff00, .n = 0x7fffff00, .k = 8, .sms = 132, .pairs = 66,
+					    .multiple = CAIRN_FP8_BLOCK / 2, .batch = CAIRN_FP8_BLOCK };
+
+	EXPECT(t, gemm_fp8_choose_parts(&s).plan[0].clusters == 0);
+}
+
+static const struct cairn_unit units[] = {
+	{ "counts", counts },
+	{ "parts_are_whole", parts_are_whole },
+	{ "parts_of_prompts", parts_of_prompts },
+	{ "too_many_tiles", too_many_tiles },
+};
 
 const struct cairn_family cairn_gemm_fp8_family = {
 	.stage = "primitives",
