@@ -25,6 +25,7 @@
 
 #define MERGE_THREADS	(MLA_RANK / 4)
 #define MLA_FEW		32	/* up to this many packed rows per request, the products are transposed */
+#define MLA_FEWEST	16	/* up to this many, they have half as many columns */
 #define CLUSTER_TILES	8	/* least tiles of keys of a CTA in a cluster */
 #define MAX_PARTIAL	((size_t)512 << 20)
 
@@ -86,7 +87,7 @@ mla_decode_kernel(const __grid_constant__ struct mla_call c, const __grid_consta
 	if (threadIdx.x < MLA_CONSUMERS) {
 		ptx_setmaxnreg_inc<mla_regs(fetch)>();
 		if (few)
-			mla_consume_few<dtype, fetch, few ? few : 32>(c, t, smem);
+			mla_consume_few<dtype, fetch, few ? few : MLA_FEW>(c, t, smem);
 		else
 			mla_consume<dtype, fetch>(c, t, smem);
 	} else {
@@ -179,14 +180,16 @@ mla_merge_kernel(const __grid_constant__ struct mla_call c)
 struct plan {
 	struct mla_call call;
 	enum mla_fetch fetch;
-	bool few;		/* no request has more than MLA_FEW packed rows */
+	int few;		/* MLA_FEWEST or MLA_FEW: no request has more packed rows; else 0 */
 	int sms;
 	int64_t bytes;		/* of the workspace */
 };
 
 static void choose_kernel(struct plan *p, const struct cairn_mla_decode_args *a)
 {
-	p->few = (int64_t)a->num_heads * (a->num_slots ? 1 : a->max_qo_len) <= MLA_FEW;
+	const int64_t rows = (int64_t)a->num_heads * (a->num_slots ? 1 : a->max_qo_len);
+
+	p->few = rows <= MLA_FEWEST ? MLA_FEWEST : rows <= MLA_FEW ? MLA_FEW : 0;
 	if (a->kv_fp8)
 		p->fetch = MLA_THREADS_8;
 	else if (p->few || a->num_slots || a->kv.page_size % MLA_KEYS)
@@ -320,7 +323,7 @@ static int map_pairs(CUtensorMap *map, const void *pool, uint64_t slots)
 static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *a, const struct plan *p)
 {
 	const uint64_t slots = (uint64_t)a->kv.num_pages * (uint64_t)a->kv.page_size;
-	const uint32_t box = p->few ? MLA_FEW : MLA_ROWS;
+	const uint32_t box = p->few ? (uint32_t)p->few : MLA_ROWS;
 
 	CAIRN_TRY(map_rows(&maps->latent, a->q_latent, (uint64_t)p->call.rows, MLA_RANK,
 			   cairn_mla_latent_stride(a), box));
@@ -333,6 +336,13 @@ static int make_maps(struct mla_maps *maps, const struct cairn_mla_decode_args *
 			MLA_KEYS);
 }
 
+template <int dtype, int fetch> static const void *kernel_of_few(int few)
+{
+	return few == MLA_FEWEST ? (const void *)mla_decode_kernel<dtype, fetch, MLA_FEWEST> :
+	       few ? (const void *)mla_decode_kernel<dtype, fetch, MLA_FEW> :
+		     (const void *)mla_decode_kernel<dtype, fetch, 0>;
+}
+
 template <int dtype> static const void *kernel_of(const struct plan *p)
 {
 	switch (p->fetch) {
@@ -343,11 +353,9 @@ template <int dtype> static const void *kernel_of(const struct plan *p)
 	case MLA_PAIRS_8:
 		return (const void *)mla_decode_kernel<dtype, MLA_PAIRS_8, 0>;
 	case MLA_THREADS_16:
-		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_16, MLA_FEW> :
-				(const void *)mla_decode_kernel<dtype, MLA_THREADS_16, 0>;
+		return kernel_of_few<dtype, MLA_THREADS_16>(p->few);
 	default:
-		return p->few ? (const void *)mla_decode_kernel<dtype, MLA_THREADS_8, MLA_FEW> :
-				(const void *)mla_decode_kernel<dtype, MLA_THREADS_8, 0>;
+		return kernel_of_few<dtype, MLA_THREADS_8>(p->few);
 	}
 }
 

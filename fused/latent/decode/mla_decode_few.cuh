@@ -3,7 +3,7 @@
  * mla_decode_few - the consumer warpgroups of mla_decode for requests of few packed rows
  *
  * The products are transposed: the 64 rows of wgmma are keys or columns of the latent, and packed rows are
- * its columns, so that no work is spent on rows that do not exist.
+ * its columns, 16 or 32 of them, so that little work is spent on rows that do not exist.
  *
  *   S^T = K Q^T    64 keys x rows             O^T += V^T P^T    512 x rows, in eight products of 64
  *

@@ -177,6 +177,13 @@ static const struct shape last[] = {
 	  .flags = DEVICE | PAGED_RAGGED | FP8 | LSE },
 	{ N("large_slots_fp8_b40_rows_2_h128_f16", 40, 2, 700, 1, 128), .slots = 513,
 	  .flags = DEVICE | F16 | FP8 },
+	/* up to 16 rows, the products have half as many columns */
+	{ N("heads_15_page_7", 2, 1, 260, 7, 15), .flags = LSE },
+	{ N("heads_17", 2, 1, 130, 64, 17), .flags = LSE },
+	{ N("heads_4_rows_4_f16", 2, 4, 390, 16, 4), .flags = LSE | F16 },
+	{ N("heads_16_fp8", 2, 1, 330, 16, 16), .flags = FP8 | LSE },
+	{ N("heads_17_fp8_f16", 2, 1, 190, 64, 17), .flags = FP8 | F16 | LSE },
+	{ N("slots_fp8_heads_16", 2, 3, 190, 1, 16), .slots = 77, .flags = FP8 | LSE },
 };
 
 #define FAR_STRIDE	(((int64_t)1 << 31) + 64)

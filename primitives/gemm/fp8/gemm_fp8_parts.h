@@ -12,7 +12,7 @@
 #include "primitives/gemm/fixed/gemm_fixed_plan.h"
 #include "primitives/rows/quant_fp8w.h"
 
-#define GEMM_FP8_BETWEEN	3000	/* clocks from the end of one launch to the first product of the next */
+#define GEMM_FP8_BETWEEN	3000	/* clocks from the end of a launch to the first product of the next */
 
 struct gemm_fp8_parts {
 	int32_t n[2];			/* columns of each launch; n[1] is 0 if there is only one */
@@ -23,8 +23,8 @@ struct gemm_fp8_parts {
  * Returns the columns of the most whole rounds, less `fewer`, of tiles of p: whole tiles and whole blocks of
  * scales. 0: no part of the product, or too few rounds for pairs (as in gemm_fixed_choose()).
  */
-static inline int32_t gemm_fp8_first_columns(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s,
-					     int fewer)
+static inline int32_t gemm_fp8_first_columns(const struct gemm_fixed_plan *p,
+					     const struct gemm_fixed_shape *s, int fewer)
 {
 	const int64_t rounds = (int64_t)p->rows * p->cols / p->clusters - fewer;
 	const int32_t step = p->width % CAIRN_FP8_BLOCK ? 2 * p->width : p->width;
@@ -34,8 +34,8 @@ static inline int32_t gemm_fp8_first_columns(const struct gemm_fixed_plan *p, co
 }
 
 /*
- * Divides a product into the most whole rounds of tiles of this width, less `fewer`, and the rest. Returns the
- * clocks that gemm_fixed_clocks() estimates for both, or 0 if this is no division.
+ * Divides a product into the most whole rounds of tiles of this width, less `fewer`, and the rest. Returns
+ * the clocks that gemm_fixed_clocks() estimates for both, or 0 if this is no division.
  */
 static inline int64_t gemm_fp8_divide(struct gemm_fp8_parts *p, const struct gemm_fixed_shape *s, int width,
 				      int pair, int fewer)
