@@ -73,6 +73,7 @@
 #include "primitives/rows/embedding.h"
 #include "primitives/gemm/fixed/gemm_fixed.h"
 #include "primitives/gemm/fp8/gemm_fp8.h"
+#include "primitives/gemm/gated/gemm_gated.h"
 #include "primitives/gemm/gemm.h"
 #include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/gemm/w4/gemm_w4.h"
@@ -274,6 +275,9 @@ struct cairn_impl {
 	/* a decode step of several ranks */
 	int (*decode_step_ranks)(const struct cairn_decode_step_ranks_args *args, void *stream);
 	int (*decode_step_ranks_workspace)(const struct cairn_decode_step_ranks_args *args, size_t *bytes);
+
+	/* gate, up and their activation, for few rows */
+	int (*gemm_gated)(const struct cairn_gemm_gated_args *args, void *stream);
 };
 
 /*

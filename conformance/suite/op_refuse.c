@@ -26,7 +26,7 @@ static const struct {
 	CHECK(cluster_gather), CHECK(cluster_mla), CHECK(cluster_reduce), CHECK(decode_step),
 	CHECK(decode_step_ranks),
 	CHECK(dsmem), CHECK(embedding), CHECK(gemm), CHECK(gemm_fixed),
-	CHECK(gemm_fp8), CHECK(gemm_w4),
+	CHECK(gemm_fp8), CHECK(gemm_gated), CHECK(gemm_w4),
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(lora),
 	CHECK(mask_logits),
 	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe),

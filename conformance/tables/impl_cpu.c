@@ -63,6 +63,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.gemm_fp8 = cairn_gemm_fp8_cpu,
 	.gemm_w4 = cairn_gemm_w4_cpu,
 	.lora = cairn_lora_cpu,
+	.gemm_gated = cairn_gemm_gated_cpu,
 	.decode_step_ranks = cairn_decode_step_ranks_cpu,
 	.decode_step_ranks_workspace = cairn_decode_step_ranks_cpu_workspace,
 };

@@ -60,4 +60,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.gemm_fp8 = cairn_gemm_fp8_ref,
 	.gemm_w4 = cairn_gemm_w4_ref,
 	.lora = cairn_lora_ref,
+	.gemm_gated = cairn_gemm_gated_ref,
 };

@@ -29,7 +29,8 @@
 	F(dsmem_check) \
 	F(embedding_check) F(gemm_check) F(gemm_check_shape) \
 	F(gemm_fixed_check) F(gemm_fixed_check_shape) F(gemm_fp8_check) F(gemm_fp8_check_shape) \
-	F(gemm_fp8w_check) F(gemm_fp8w_check_shape) F(gemm_w4_check) F(gemm_w4_check_shape) \
+	F(gemm_gated_check) F(gemm_fp8w_check) F(gemm_fp8w_check_shape) \
+	F(gemm_w4_check) F(gemm_w4_check_shape) \
 	F(kv_append_check) F(kv_move_check) F(logprobs_check) F(lora_check) F(lora_check_shape) \
 	F(mask_logits_check) F(mla_append_check) \
 	F(mla_decode_check) \

@@ -2,6 +2,8 @@
 /*
  * gemm - chooses the kernel for a shape; the memory-bound kernel for up to 8 rows of a
  *
+ * The first two kernels also compute gemm_gated; a unit or tile then has as many rows of gate as of up.
+ *
  *   m          dtype        kernel
  *   1..8       f16, bf16    gemm_skinny_kernel: as fast as b can be read
  *   9..64      f16, bf16    gemm_tile_kernel (gemm_tile.cu), above 48 only if k is at least twice n
@@ -90,12 +92,14 @@ static __device__ __forceinline__ struct place next_place(struct place p, int nu
 
 /*
  * Each load instruction of the warp fetches two rows. Outside the matrix it stores zeros and reads nothing.
+ * gated: a unit is eight rows of gate and the same eight of up.
  */
+template <bool gated>
 static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args &g, struct place p,
 						   int num_units, uint32_t ring, uint64_t policy)
 {
 	int lane = threadIdx.x & 31, piece = lane % PIECES, at = p.stage * STAGE_K + piece * 8;
-	int first = lane / PIECES, row = p.unit * ROWS + first;
+	int first = lane / PIECES, row = p.unit * (gated ? ROWS / 2 : ROWS) + first;
 
 	if (p.unit < num_units) {
 		const char *src = element(g.b, row, g.k, at);
@@ -104,17 +108,19 @@ static __device__ __forceinline__ void fetch_stage(const struct cairn_gemm_args 
 
 #pragma unroll
 		for (int i = 0; i < ROWS; i += 32 / PIECES) {
-			int valid = row + i < g.n && at < g.k;
+			int skipped = gated && i >= ROWS / 2 ? g.n / 2 - ROWS / 2 : 0;
+			int valid = (gated || row + i < g.n) && at < g.k;
 
 			ptx_cp_async_cg_hint(dst + i * ROW_BYTES,
-					     valid ? src + (int64_t)i * g.k * 2 : (const char *)g.b,
+					     valid ? src + (int64_t)(i + skipped) * g.k * 2 :
+						     (const char *)g.b,
 					     valid ? 16 : 0, policy);
 		}
 	}
 	ptx_cp_async_commit_group();
 }
 
-template <int dtype> __global__ void __launch_bounds__(WARPS * 32, 1)
+template <int dtype, bool gated> __global__ void __launch_bounds__(WARPS * 32, 1)
 gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void *residual)
 {
 	extern __shared__ __align__(128) unsigned char s_mem[];
@@ -131,7 +137,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 
 	ptx_griddepcontrol_launch_dependents();
 	for (int i = 0; i < STAGES; i++) {
-		fetch_stage(g, ahead, num_units, ring + i * STAGE_BYTES, policy);
+		fetch_stage<gated>(g, ahead, num_units, ring + i * STAGE_BYTES, policy);
 		ahead = next_place(ahead, num_stages);
 	}
 	ptx_griddepcontrol_wait();
@@ -155,7 +161,7 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 				mma<dtype>(sum[i][1], x[c].z, x[c].w, w.z, w.w);
 			}
 		__syncwarp();	/* all lanes have read the stage that is refilled next */
-		fetch_stage(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
+		fetch_stage<gated>(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
 		ahead = next_place(ahead, num_stages);
 		slot ^= 1;
 		if (next.unit != here.unit) {
@@ -177,8 +183,15 @@ gemm_skinny_kernel(const __grid_constant__ struct cairn_gemm_args g, const void 
 #pragma unroll
 				for (int w = 0; w < WARPS; w++)
 					total += s_sum[(buf * WARPS + w) * SUMS + threadIdx.x];
-				if (i < g.m && j < g.n)
+				if (gated) {
+					const float up = __shfl_xor_sync(~0u, total, ROWS / 2);
+
+					if (i < g.m && threadIdx.x % ROWS < ROWS / 2)
+						gemm_store_gated<dtype>(g, i, here.unit * (ROWS / 2) +
+									threadIdx.x % ROWS, total, up);
+				} else if (i < g.m && j < g.n) {
 					gemm_store(g, i, j, total, residual);
+				}
 			}
 			buf ^= 1;
 		}
@@ -251,7 +264,13 @@ static int launch_plain(const struct cairn_gemm_args *g, void *stream)
 	return cairn_launch((const void *)gemm_plain_kernel, &launch, params);
 }
 
-static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, void *stream)
+template <bool gated> static const void *skinny_of(int dtype)
+{
+	return dtype == CAIRN_BF16 ? (const void *)gemm_skinny_kernel<CAIRN_BF16, gated> :
+	       (const void *)gemm_skinny_kernel<CAIRN_F16, gated>;
+}
+
+static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, bool gated, void *stream)
 {
 	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_sms_of(g->sms);
 	struct cairn_launch launch = { 0 };
@@ -264,8 +283,8 @@ static int launch_skinny(const struct cairn_gemm_args *g, const void *residual, 
 	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
 	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
 	launch.stream = stream;
-	return cairn_launch(g->dtype == CAIRN_BF16 ? (const void *)gemm_skinny_kernel<CAIRN_BF16> :
-			    (const void *)gemm_skinny_kernel<CAIRN_F16>, &launch, params);
+	return cairn_launch(gated ? skinny_of<true>(g->dtype) : skinny_of<false>(g->dtype),
+			    &launch, params);
 }
 
 static int is_skinny(const struct cairn_gemm_args *g)
@@ -294,9 +313,9 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
-		return launch_skinny(args, NULL, stream);
+		return launch_skinny(args, NULL, false, stream);
 	if (is_tile(args))
-		return cairn_gemm_tile(args, NULL, stream);
+		return cairn_gemm_tile(args, NULL, false, stream);
 	if (rounds_twice(args))
 		return launch_plain(args, stream);
 	ret = cairn_gemm_cublaslt(args, stream);
@@ -307,11 +326,16 @@ extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *re
 {
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
-		return launch_skinny(args, residual, stream);
+		return launch_skinny(args, residual, false, stream);
 	if (args->dtype == CAIRN_F32 || args->m > CAIRN_GEMM_OWN_M)
 		return cairn_error(EOPNOTSUPP, "gemm: m %d %s: only cuBLASLt supports it", args->m,
 				   cairn_dtype_name(args->dtype));
-	return cairn_gemm_tile(args, residual, stream);
+	return cairn_gemm_tile(args, residual, false, stream);
+}
+
+extern "C" int cairn_gemm_few_gated(const struct cairn_gemm_args *g, void *stream)
+{
+	return is_skinny(g) ? launch_skinny(g, NULL, true, stream) : cairn_gemm_tile(g, NULL, true, stream);
 }
 
 /* The answer depends only on scalars, although cuBLASLt may refuse a shape because of its bias. */

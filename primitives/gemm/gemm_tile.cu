@@ -9,6 +9,9 @@
  * of a tile each CTA sends its partial sums by st.async to the CTA that adds up that part of the tile in
  * rank order and writes it, while stages of the next tile arrive.
  *
+ * gemm_gated: in a tile, eight rows of gate and the same eight rows of up alternate, so that both sums of a
+ * result are in one lane. The clusters and the order of sums are those of the plain product.
+ *
  * Warps: four multiply, four add up and write, one fetches by TMA; it fetches b before the preceding kernel
  * of the stream has ended.
  *
@@ -67,6 +70,7 @@
 
 struct maps {
 	CUtensorMap a, b;	/* boxes: 64 of k and `cols` rows of a; 64 of k and a tile's rows of b */
+				/* b of gemm_gated: k, eight rows, gate and up, eights */
 };
 
 struct plan {
@@ -118,11 +122,22 @@ TILE void fetch_a(const struct maps &maps, const struct plan &p, const struct mi
 						s.full + slot * 8);
 }
 
+/* Fetches a panel of b. row: the tile's first row of b, in the order in which tiles have them */
+template <bool gated>
+TILE void fetch_b(uint32_t to, const struct maps &maps, int k, int row, uint32_t full, uint64_t policy)
+{
+	if (gated)
+		ptx_cp_async_bulk_tensor_4d_g2s_hint(to, &maps.b, k, 0, 0, row / 16, full, policy);
+	else
+		ptx_cp_async_bulk_tensor_2d_g2s_hint(to, &maps.b, k, row, full, policy);
+}
+
 /*
  * Runs in one lane. The weight b does not depend on the preceding kernel: fetches a ring full of b, then
  * waits for that kernel and fetches a.
  */
-template <int cols> TILE void fetch(const struct maps &maps, const struct plan &p, const struct mine &s)
+template <int cols, bool gated>
+TILE void fetch(const struct maps &maps, const struct plan &p, const struct mine &s)
 {
 	const uint64_t policy = ptx_createpolicy_evict_first();
 	const int early = min(RING(cols), s.count) - 1;
@@ -139,9 +154,8 @@ template <int cols> TILE void fetch(const struct maps &maps, const struct plan &
 			ptx_mbarrier_arrive_expect_tx(full, bytes);
 #pragma unroll
 			for (int q = 0; q < PANELS(cols); q++)
-				ptx_cp_async_bulk_tensor_2d_g2s_hint(to + q * B_PANEL, &maps.b,
-								     along_k<cols>(p, s, i, q),
-								     tile * p.rows, full, policy);
+				fetch_b<gated>(to + q * B_PANEL, maps, along_k<cols>(p, s, i, q),
+					       tile * p.rows, full, policy);
 			if (first && i == early) {
 				ptx_griddepcontrol_wait();
 				for (int before = 0; before < i; before++)
@@ -228,7 +242,7 @@ template <int dtype, int cols> TILE void multiply(const struct plan &p, const st
  * For each tile, adds up what all ranks sent for this rank's items, applies bias and residual, and writes
  * out.
  */
-template <int cols>
+template <int dtype, int cols, bool gated>
 TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const struct plan &p,
 		    const struct mine &s, int warp)
 {
@@ -263,7 +277,12 @@ TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const
 				v[3] += __uint_as_float(x.w);
 			}
 #pragma unroll
-			for (int e = 0; e < 4; e++)
+			for (int e = 0; e < 2 && gated; e++)	/* row is one of gate; up's is eight below */
+				if (i + e < g.m && row < p.rows && j < g.n)
+					gemm_store_gated<dtype>(g, i + e, (j - lane / 4) / 2 + lane / 4, v[e],
+								v[e + 2]);
+#pragma unroll
+			for (int e = 0; e < 4 && !gated; e++)
 				if (i + e % 2 < g.m && row + e / 2 * 8 < p.rows && j + e / 2 * 8 < g.n)
 					gemm_store(g, i + e % 2, j + e / 2 * 8, v[e], residual);
 		}
@@ -274,7 +293,7 @@ TILE void write_out(const struct cairn_gemm_args &g, const void *residual, const
 	}
 }
 
-template <int dtype, int cols>
+template <int dtype, int cols, bool gated>
 __global__ void __launch_bounds__(THREADS, 1)
 gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_constant__ struct maps maps,
 		 const __grid_constant__ struct plan p, const void *residual)
@@ -315,10 +334,10 @@ gemm_tile_kernel(const __grid_constant__ struct cairn_gemm_args g, const __grid_
 	if (warp < WORKERS) {
 		multiply<dtype, cols>(p, s, warp);
 	} else if (warp < WORKERS + WRITERS) {
-		write_out<cols>(g, residual, p, s, warp - WORKERS);
+		write_out<dtype, cols, gated>(g, residual, p, s, warp - WORKERS);
 	} else {
 		if (lane == 0)
-			fetch<cols>(maps, p, s);
+			fetch<cols, gated>(maps, p, s);
 		__syncwarp();
 		wait_for_peers();
 	}
@@ -333,6 +352,20 @@ static int make_map(CUtensorMap *map, const void *matrix, int rows, int k, int b
 	const struct cairn_tensor_layout t = {
 		.data = matrix, .dims = 2, .element_bytes = 2, .size = { (uint64_t)k, (uint64_t)rows },
 		.stride = { (uint64_t)k * 2 }, .box = { PANEL_K, (uint32_t)box_rows }, .swizzle = 128,
+	};
+
+	return cairn_tensor_map(map, &t, "gemm");
+}
+
+/* The map of b for gemm_gated, whose tiles have `box_rows` rows, a multiple of 16. */
+static int make_gated_map(CUtensorMap *map, const struct cairn_gemm_args *g, int box_rows)
+{
+	const uint64_t row = (uint64_t)g->k * 2;
+	const struct cairn_tensor_layout t = {
+		.data = g->b, .dims = 4, .element_bytes = 2,
+		.size = { (uint64_t)g->k, 8, 2, (uint64_t)g->n / 16 },
+		.stride = { row, (uint64_t)g->n / 2 * row, 8 * row },
+		.box = { PANEL_K, 8, 2, (uint32_t)box_rows / 16 }, .swizzle = 128,
 	};
 
 	return cairn_tensor_map(map, &t, "gemm");
@@ -356,8 +389,10 @@ static int num_clusters(const void *kernel, int size)
  * Chooses the largest cluster size with which all clusters run at once, else pairs; then the tile height that
  * gives all clusters equally many tiles.
  */
-static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struct plan *p, int *clusters)
+static int pick_shape(const struct cairn_gemm_args *g, bool gated, const void *kernel, struct plan *p,
+		      int *clusters)
 {
+	const int unit = gated ? 16 : 8;
 	int tiles = div_up(g->n, TILE_ROWS), at_once, rounds, sms = cairn_sms_of(g->sms);
 
 	if (sms < 0)
@@ -375,7 +410,7 @@ static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struc
 	if (!at_once)
 		return cairn_error(EOPNOTSUPP, "gemm: this device cannot run a cluster of 2 CTAs");
 	rounds = div_up(tiles, at_once);
-	p->rows = div_up(div_up(g->n, at_once * rounds), 8) * 8;
+	p->rows = div_up(div_up(g->n, at_once * rounds), unit) * unit;
 	if (p->rows < TILE_ROWS / 2)	/* limits the traffic of a, all of which is read for each tile */
 		p->rows = TILE_ROWS / 2;
 	p->tiles = div_up(g->n, p->rows);
@@ -383,20 +418,22 @@ static int pick_shape(const struct cairn_gemm_args *g, const void *kernel, struc
 	return 0;
 }
 
-/* A kernel for bf16 and f16, its columns and bytes of shared memory */
+/* Kernels of gemm and of gemm_gated, for bf16 and f16; their columns and bytes of shared memory */
 struct form {
-	const void *kernel[2];
+	const void *kernel[2][2];
 	int cols, smem;
 };
 
-#define FORM(cols)	{ { (const void *)gemm_tile_kernel<CAIRN_BF16, cols>, \
-			    (const void *)gemm_tile_kernel<CAIRN_F16, cols> }, cols, SMEM_BYTES(cols) }
+#define KERNELS(cols, gated)	{ (const void *)gemm_tile_kernel<CAIRN_BF16, cols, gated>, \
+				  (const void *)gemm_tile_kernel<CAIRN_F16, cols, gated> }
+#define FORM(cols)	{ { KERNELS(cols, false), KERNELS(cols, true) }, cols, SMEM_BYTES(cols) }
 
-extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, void *stream)
+extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, bool gated,
+			       void *stream)
 {
 	static const struct form forms[4] = { FORM(16), FORM(32), FORM(48), FORM(64) };
 	const struct form *form = &forms[(g->m - 1) / 16];
-	const void *kernel = form->kernel[g->dtype == CAIRN_F16];
+	const void *kernel = form->kernel[gated][g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = !g->sms,
 				  .stream = stream };
 	int clusters;
@@ -404,9 +441,9 @@ extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *resi
 	struct plan p;
 	void *params[] = { (void *)g, &maps, &p, &residual };
 
-	CAIRN_TRY(pick_shape(g, kernel, &p, &clusters));
+	CAIRN_TRY(pick_shape(g, gated, kernel, &p, &clusters));
 	CAIRN_TRY(make_map(&maps.a, g->a, g->m, g->k, form->cols));
-	CAIRN_TRY(make_map(&maps.b, g->b, g->n, g->k, p.rows));
+	CAIRN_TRY(gated ? make_gated_map(&maps.b, g, p.rows) : make_map(&maps.b, g->b, g->n, g->k, p.rows));
 	l.cluster = p.size;
 	l.grid[0] = (unsigned int)(clusters * p.size);
 	return cairn_launch(kernel, &l, params);

@@ -15,7 +15,7 @@ static int left_out(const struct cairn_gemm_walk *w, int64_t e)
 	return (double)w->m * w->n * w->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
 }
 
-/* Visits the elements of row block nth and column j. b: room for a row */
+/* Visits the elements of row block nth and column j. b: room for two rows */
 static void block(const struct cairn_gemm_walk *w, int64_t nth, int64_t j, const double *a, double *b,
 		  struct cairn_exact *exact)
 {
@@ -42,7 +42,7 @@ static int all_elements(const struct cairn_gemm_walk *w, struct cairn_exact *exa
 
 	#pragma omp parallel reduction(|:no_memory) if ((int64_t)w->m * w->n * w->k > 1 << 17)
 	{
-		double *b = malloc(sizeof(*b) * ((size_t)w->k + 1));
+		double *b = malloc(sizeof(*b) * (2 * (size_t)w->k + 1));
 
 		no_memory |= !b;
 		#pragma omp for
@@ -67,7 +67,7 @@ static int wanted_elements(const struct cairn_gemm_walk *w, struct cairn_exact *
 
 	#pragma omp parallel reduction(|:no_memory)
 	{
-		double *a = malloc(sizeof(*a) * 2 * (size_t)w->k);
+		double *a = malloc(sizeof(*a) * 3 * (size_t)w->k);
 
 		no_memory |= !a;
 		for (int r = 0; r < exact->num_wanted; r++) {

@@ -11,10 +11,13 @@ struct cairn_gemm_walk {
 	const char *name;		/* of the operation, for errors */
 	const void *args;		/* for both functions */
 	const void *a;			/* [m, k] of dtype */
-	int32_t m, n, k, dtype;
-	/* Widens row j of the weights. */
+	int32_t m, n, k, dtype;		/* n: columns of out */
+	/* Widens row j of the weights, or the two rows of which column j of out consists, to 2 k elements. */
 	void (*load_row)(const void *args, int64_t j, double *b);
-	/* Sets element [i, j] from two widened rows. exact NULL: writes the rounded result to out. */
+	/*
+	 * Sets element [i, j] from a widened row of a and what load_row() has widened. exact NULL: writes the
+	 * rounded result to out.
+	 */
 	void (*element)(const void *args, int64_t i, int64_t j, const double *a, const double *b,
 			struct cairn_exact *exact);
 };

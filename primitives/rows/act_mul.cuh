@@ -58,6 +58,14 @@ ROW float act_exp(float z)
 	return e;
 }
 
+/* Returns act(g) * up for numbers of a 16-bit dtype, with the bits that act_mul_vec() gives. */
+template <int gelu> ROW float act_mul_16(float g, float up)
+{
+	const float z = act_argument<gelu>(g);
+
+	return z < ACT_LEAST ? act_mul<gelu>(g, up) : g * act_inverse(1 + act_exp(z)) * up;
+}
+
 /* Sets g to act(g) * up, element by element, for a vector of dtype. */
 template <int dtype, int gelu> ROW void act_mul_vec(float g[row_vec(dtype)], const float up[row_vec(dtype)])
 {

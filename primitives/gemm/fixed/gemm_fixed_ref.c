@@ -2,14 +2,7 @@
 /*
  * gemm_fixed_ref - the reference in double, and the error bound
  *
- * A sum has the bound E that gemm_ref.c derives. SILU_MUL computes s(g') u' with |g' - g| <= E, |u' - u| <=
- * E'. The slope of s, silu, is at most 1.1, so
- *
- *	|s(g') u' - s(g) u| <= 1.1 E (|u| + E') + |s(g)| E'
- *
- * The function itself adds 16 2^-24 (1 + z) |s(g) u|, z = max(-g, min(g, 1)), for its own rounding
- * (silu_mul_ref.c). Where g' is not g, z is at most 88, since beyond that s(g') u' is too small to matter:
- * the first part grows by at most 2^-13 of itself.
+ * A sum has the bound that gemm_ref.c derives, and SILU_MUL that of gated_sum.h.
  */
 #include "primitives/gemm/fixed/gemm_fixed.h"
 
@@ -19,6 +12,7 @@
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"
 #include "primitives/base/rows.h"
+#include "primitives/gemm/gated/gated_sum.h"
 
 /* Above 2^31 products only a sample of the elements is judged. */
 static int left_out(const struct cairn_gemm_fixed_args *g, int64_t e)
@@ -26,17 +20,12 @@ static int left_out(const struct cairn_gemm_fixed_args *g, int64_t e)
 	return (double)g->m * g->n * g->k > 0x1p31 && ((uint64_t)e * 0x9e3779b97f4a7c15u >> 20) % 1021;
 }
 
-struct sum {
-	double val, error;
-	int undefined;
-};
-
 /* Returns the sum of row a and row j of b, with its bias. b: room for a row */
-static struct sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
+static struct gated_sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
 {
 	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag;
 	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
-	struct sum s;
+	struct gated_sum s;
 
 	cairn_widen(b, g->b, g->dtype, j * g->k, g->k);
 	s.val = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias;
@@ -45,31 +34,15 @@ static struct sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a,
 	return s;
 }
 
-static double silu(double g)
+static struct gated_sum element(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
 {
-	return g == -INFINITY ? 0 : g / (1 + exp(-g));
+	struct gated_sum s = sum_of(g, a, j, b);
+
+	return g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? gated_product(s, sum_of(g, a, g->n / 2 + j, b)) : s;
 }
 
-/* Returns silu(gate) * up. An infinite up has no defined result where silu may underflow. */
-static struct sum gated(struct sum gate, struct sum up)
-{
-	double s = silu(gate.val), z = gate.val < 0 ? fmin(-gate.val, 1000) : fmin(gate.val, 1);
-	struct sum r = { .val = s * up.val };
-
-	r.undefined = isinf(up.val) && gate.val - gate.error < -80;
-	r.error = 1.1 * gate.error * (fabs(up.val) + up.error) + fabs(s) * up.error;
-	r.error = (1 + 0x1p-13) * r.error + 16 * 0x1p-24 * (1 + z) * fabs(r.val) + 20 * 0x1p-150;
-	return r;
-}
-
-static struct sum element(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
-{
-	struct sum s = sum_of(g, a, j, b);
-
-	return g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? gated(s, sum_of(g, a, g->n / 2 + j, b)) : s;
-}
-
-static void set(const struct cairn_gemm_fixed_args *g, int64_t e, struct sum s, struct cairn_exact *exact)
+static void set(const struct cairn_gemm_fixed_args *g, int64_t e, struct gated_sum s,
+		struct cairn_exact *exact)
 {
 	exact->val[e] = s.undefined ? NAN : s.val;
 	exact->bound[e] = s.undefined ? INFINITY : !isfinite(s.val) ? 0 : s.error +
@@ -87,7 +60,7 @@ static void one_row(const struct cairn_gemm_fixed_args *g, int64_t i, double *a,
 		if (!exact)
 			cairn_store(g->out, g->out_dtype, first + j, element(g, a, j, b).val);
 		else if (left_out(g, first + j))
-			set(g, first + j, (struct sum){ 0, INFINITY, 0 }, exact);
+			set(g, first + j, (struct gated_sum){ 0, INFINITY, 0 }, exact);
 		else
 			set(g, first + j, element(g, a, j, b), exact);
 	}
