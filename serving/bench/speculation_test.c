@@ -174,6 +174,7 @@ static struct {
 		return timed.real.event_record(timed.to[at], stream); \
 	}
 TIMED(gemm, GEMM)
+TIMED(gemm_gated, GEMM)
 TIMED(attn_paged, ATTN)
 TIMED(rmsnorm, OTHER)
 TIMED(rope, OTHER)
@@ -202,6 +203,7 @@ static void operations(struct cairn_test *t, struct cairn_model *m, struct cairn
 	timed.real = *impl;
 	timed.num = timed.wanted = 0;
 	impl->gemm = timed_gemm;
+	impl->gemm_gated = timed_gemm_gated;
 	impl->attn_paged = timed_attn_paged;
 	impl->rmsnorm = timed_rmsnorm;
 	impl->rope = timed_rope;

@@ -141,6 +141,27 @@ static int64_t busiest(const struct cairn_buffers *b, const struct cairn_op_grap
 	return most;
 }
 
+/*
+ * A product may compute the activation after it, too (gemm_gated.h), and then writes its result while it
+ * still reads its own inputs: these live as long as if they were the activation's.
+ */
+static void live_through_activation(struct cairn_life *lives, const struct cairn_op_graph *g)
+{
+	for (int32_t o = 1; o < g->num_ops; o++) {
+		const struct cairn_graph_op *op = &g->ops[o], *product = op - 1;
+
+		if (op->kind != CAIRN_OP_SILU_MUL || product->kind != CAIRN_OP_GEMM ||
+		    product->out[0] != op->in[0])
+			continue;
+		for (int32_t i = 0; i < product->num_in; i++) {
+			struct cairn_life *life = &lives[g->values[product->in[i]].storage];
+
+			if (life->end[0] < o + 1)
+				life->end[0] = o + 1;
+		}
+	}
+}
+
 int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,
 			const struct cairn_pass_sizes *s)
 {
@@ -152,6 +173,8 @@ int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_gra
 		cairn_op_graph_lifetime(g, v, &lives[v].begin[0], &lives[v].end[0]);
 		lives[v].end[0]++;
 	}
+	if (lives)
+		live_through_activation(lives, g);
 	ret = lives && change ? cairn_buffers_place_lives(buffers, g, s, lives, 1, NULL) :
 	      cairn_error(ENOMEM, "buffers: no memory");
 	if (!ret)

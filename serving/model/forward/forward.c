@@ -14,6 +14,8 @@
  * With 8-bit activations, a norm or a gated activation gives its output as codes alone where a product is the
  * only reader, if the table's operation can (rmsnorm.h, silu_mul.h); else the product quantises its input.
  *
+ * With few rows and 16-bit weights, the product for gate and up computes the activation after it, too.
+ *
  * Activations share memory where their lifetimes allow it (buffers.h).
  */
 #include "serving/model/forward/forward_impl.h"
@@ -311,6 +313,10 @@ static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 	};
 	struct cairn_quant_fp8w_args quant;
 
+	if (w->activated == op) {
+		w->activated = NULL;
+		return 0;
+	}
 	if (forward_may_quantise(w, op, &quant)) {
 		struct cairn_silu_mul_args fused = args;
 		int ret;

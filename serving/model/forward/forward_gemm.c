@@ -204,6 +204,34 @@ static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struc
 	return forward_ask(w, w->m->impl->lora_workspace(&args, &bytes), &bytes, "lora_workspace");
 }
 
+/*
+ * Returns whether the product can compute the activation after it, which is its only reader, too. The bits
+ * stay the same (gemm_gated.h).
+ */
+static int may_activate(const struct walk *w, const struct cairn_graph_op *op,
+			const struct cairn_gemm_args *a)
+{
+	const struct cairn_graph_op *next = op + 1;
+
+	return w->in_order && !w->asking && w->part == FORWARD_ALL && w->m->impl->gemm_gated &&
+	       a->m <= CAIRN_GEMM_GATED_M && a->n % 16 == 0 && a->dtype != CAIRN_F32 &&
+	       next < w->g->ops + w->g->num_ops && next->kind == CAIRN_OP_SILU_MUL &&
+	       next->in[0] == op->out[0] && w->g->values[op->out[0]].num_consumers == 1 &&
+	       !(w->m->lora && w->b->adapters &&
+		 cairn_lora_place(w->g->values[op->weights[0]].weight) >= 0);
+}
+
+static int run_gated(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *a)
+{
+	const struct cairn_gemm_gated_args args = {
+		.size = sizeof(args), .out = forward_at(w, op[1].out[0]), .a = a->a, .b = a->b,
+		.bias = a->bias, .m = a->m, .n = a->n / 2, .k = a->k, .dtype = a->dtype,
+	};
+
+	w->activated = op + 1;
+	return CAIRN_TABLE(w->m->impl, gemm_gated, &args, w->stream);
+}
+
 /* Runs or asks the operation that multiplies with a weight in its form. */
 static int run_product(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *args,
 		       const float *scale, const uint8_t *scale_w4)
@@ -217,6 +245,8 @@ static int run_product(struct walk *w, const struct cairn_graph_op *op, const st
 		return run_gemm_fp8(w, args, scale);
 	if (scale_w4)
 		return run_gemm_w4(w, op, args, scale_w4);
+	if (may_activate(w, op, args))
+		return run_gated(w, op, args);
 	if (!w->asking)
 		return CAIRN_TABLE(m->impl, gemm, args, w->stream);
 	if (!m->impl->gemm_workspace)

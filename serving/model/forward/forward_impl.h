@@ -66,6 +66,7 @@ struct walk {
 	 */
 	int in_order;
 	const struct cairn_graph_op *quantised_for;	/* the product whose codes lie there; NULL: none */
+	const struct cairn_graph_op *activated;	/* the activation that its product has computed; NULL: none */
 	int has_plan;		/* the split's attn holds the plan of attention with this window */
 	int32_t plan_window;
 };

@@ -208,6 +208,70 @@ out:
 	close_fixture(&f);
 }
 
+static int num_gated;
+
+static int counted_gated(const struct cairn_gemm_gated_args *args, void *stream)
+{
+	num_gated++;
+	return plain.gemm_gated(args, stream);
+}
+
+/* Runs the tokens in two passes. Returns their logits, which the caller frees, or NULL. */
+static float *logits_of_two(struct cairn_test *t, struct fixture *f)
+{
+	float *logits = NULL;
+
+	if (EXPECT(t, run_pass(f, 0, 13) == 0) && EXPECT(t, run_pass(f, 13, f->g.num_tokens - 13) == 0)) {
+		logits = f->logits;
+		f->logits = NULL;
+	}
+	return logits;
+}
+
+/*
+ * The bits are the same whether the product for gate and up computes the activation or not. It does in the
+ * first pass, and in the second one if that has few rows.
+ */
+static void activation_by_product(struct cairn_test *t, const char *table, const char *name)
+{
+	float *logits[2] = { NULL, NULL };
+	size_t bytes = 0;
+	int few;
+
+	for (int k = 0; k < 2; k++) {
+		struct fixture f;
+
+		if (!open_checkpoint(t, &f, table, name, 0)) {
+			plain = f.impl;
+			num_gated = 0;
+			f.impl.gemm_gated = k ? NULL : counted_gated;
+			if (!load_fixture(t, &f, f.g.dir, 0, CAIRN_WEIGHTS_PLAIN)) {
+				bytes = sizeof(float) * (size_t)(f.g.num_tokens * f.vocab);
+				logits[k] = logits_of_two(t, &f);
+				few = 1 + (f.g.num_tokens - 13 <= CAIRN_GEMM_GATED_M);
+				EXPECT(t, num_gated == (k ? 0 : few * f.m->config.num_hidden_layers));
+			}
+		}
+		close_fixture(&f);
+	}
+	if (logits[0] && logits[1])
+		EXPECT(t, !memcmp(logits[0], logits[1], bytes));
+	free(logits[0]);
+	free(logits[1]);
+}
+
+static void activation_by_product_cpu(struct cairn_test *t)
+{
+	activation_by_product(t, "cpu", "llama3_tiny");
+	activation_by_product(t, "cpu", "qwen2_tiny");
+}
+
+static void activation_by_product_cuda(struct cairn_test *t)
+{
+	activation_by_product(t, "cuda", "llama3_tiny");
+	activation_by_product(t, "cuda", "qwen2_tiny");
+}
+
 static struct cairn_attn_paged_args plan_maker;
 static int num_planned, num_plans, num_strange;
 
@@ -438,6 +502,8 @@ static const struct cairn_unit units[] = {
 	EACH(LIST_CUDA)
 	{ "two_eps_cpu", two_eps_cpu }, { "two_eps_cuda", two_eps_cuda },
 	{ "workspaces_as_asked", workspaces_as_asked },
+	{ "activation_by_product_cpu", activation_by_product_cpu },
+	{ "activation_by_product_cuda", activation_by_product_cuda },
 	{ "layers_share_a_plan", layers_share_a_plan },
 	{ "graph_is_eager", graph_is_eager_cuda },
 	{ "graph_is_eager_late", graph_is_eager_late },
