@@ -427,11 +427,12 @@ struct form {
 #define KERNELS(cols, gated)	{ (const void *)gemm_tile_kernel<CAIRN_BF16, cols, gated>, \
 				  (const void *)gemm_tile_kernel<CAIRN_F16, cols, gated> }
 #define FORM(cols)	{ { KERNELS(cols, false), KERNELS(cols, true) }, cols, SMEM_BYTES(cols) }
+#define FORM_64		{ { KERNELS(64, false) }, 64, SMEM_BYTES(64) }	/* gemm_gated has at most 48 rows */
 
 extern "C" int cairn_gemm_tile(const struct cairn_gemm_args *g, const void *residual, bool gated,
 			       void *stream)
 {
-	static const struct form forms[4] = { FORM(16), FORM(32), FORM(48), FORM(64) };
+	static const struct form forms[4] = { FORM(16), FORM(32), FORM(48), FORM_64 };
 	const struct form *form = &forms[(g->m - 1) / 16];
 	const void *kernel = form->kernel[gated][g->dtype == CAIRN_F16];
 	struct cairn_launch l = { .block = { THREADS }, .smem = (size_t)form->smem, .pdl = !g->sms,
