@@ -147,19 +147,13 @@ static int64_t busiest(const struct cairn_buffers *b, const struct cairn_op_grap
  */
 static void live_through_activation(struct cairn_life *lives, const struct cairn_op_graph *g)
 {
-	for (int32_t o = 1; o < g->num_ops; o++) {
-		const struct cairn_graph_op *op = &g->ops[o], *product = op - 1;
+	for (int32_t o = 0; o < g->num_ops; o++)
+		for (int32_t i = 0; cairn_op_may_activate(g, o) && i < g->ops[o].num_in; i++) {
+			struct cairn_life *life = &lives[g->values[g->ops[o].in[i]].storage];
 
-		if (op->kind != CAIRN_OP_SILU_MUL || product->kind != CAIRN_OP_GEMM ||
-		    product->out[0] != op->in[0])
-			continue;
-		for (int32_t i = 0; i < product->num_in; i++) {
-			struct cairn_life *life = &lives[g->values[product->in[i]].storage];
-
-			if (life->end[0] < o + 1)
-				life->end[0] = o + 1;
+			if (life->end[0] < o + 2)
+				life->end[0] = o + 2;	/* the activation is operation o + 1 */
 		}
-	}
 }
 
 int cairn_buffers_place(struct cairn_buffers *buffers, const struct cairn_op_graph *g,

@@ -19,7 +19,17 @@ static int64_t separate_bytes(const struct subject *s, const struct cairn_pass_s
 	return 2 * (sizes->num_tokens * width + sizes->num_logits * 2 * c->hidden_size);
 }
 
-/* Returns the last operation that needs the value's memory: a reader of the value, or of a forwarded copy. */
+/* Returns whether operation o is a product that may compute the activation after it, too. */
+static int before_activation(const struct cairn_op_graph *g, int32_t o)
+{
+	return o + 1 < g->num_ops && g->ops[o].kind == CAIRN_OP_GEMM &&
+	       g->ops[o + 1].kind == CAIRN_OP_SILU_MUL && g->ops[o + 1].in[0] == g->ops[o].out[0];
+}
+
+/*
+ * Returns the last operation that needs the value's memory: a reader of the value, or of a forwarded copy; or
+ * the activation whose result such a reader may write.
+ */
 static int32_t needed_until(const struct cairn_op_graph *g, int32_t v)
 {
 	int32_t last = g->values[v].producer;
@@ -28,7 +38,7 @@ static int32_t needed_until(const struct cairn_op_graph *g, int32_t v)
 		for (int32_t i = 0; i < g->ops[o].num_in; i++) {
 			if (g->ops[o].in[i] != v)
 				continue;
-			last = o > last ? o : last;
+			last = o + before_activation(g, o) > last ? o + before_activation(g, o) : last;
 			if (g->ops[o].kind == CAIRN_OP_PICK_ROWS && i == 0) {
 				int32_t more = needed_until(g, g->ops[o].out[0]);
 

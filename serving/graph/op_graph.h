@@ -174,6 +174,15 @@ void cairn_op_graph_reach(const struct cairn_op_graph *g, int32_t value, uint8_t
  * last use of any value of its in-place chain. first is -1 if the storage exists before the pass.
  */
 void cairn_op_graph_lifetime(const struct cairn_op_graph *g, int32_t value, int32_t *first, int32_t *last);
+/* Returns whether operation o is a product whose only reader is the activation after it. */
+static inline int cairn_op_may_activate(const struct cairn_op_graph *g, int32_t o)
+{
+	const struct cairn_graph_op *op = &g->ops[o];
+
+	return o + 1 < g->num_ops && op->kind == CAIRN_OP_GEMM && op[1].kind == CAIRN_OP_SILU_MUL &&
+	       op[1].in[0] == op->out[0] && g->values[op->out[0]].num_consumers == 1;
+}
+
 /* Returns the weight of this kind that the operation reads, or -1. */
 int32_t cairn_op_weight(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
 			enum cairn_weight weight);

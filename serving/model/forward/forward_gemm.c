@@ -204,19 +204,13 @@ static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struc
 	return forward_ask(w, w->m->impl->lora_workspace(&args, &bytes), &bytes, "lora_workspace");
 }
 
-/*
- * Returns whether the product can compute the activation after it, which is its only reader, too. The bits
- * stay the same (gemm_gated.h).
- */
+/* Returns whether the product computes the activation after it, too: the bits are the same (gemm_gated.h). */
 static int may_activate(const struct walk *w, const struct cairn_graph_op *op,
 			const struct cairn_gemm_args *a)
 {
-	const struct cairn_graph_op *next = op + 1;
-
 	return w->in_order && !w->asking && w->part == FORWARD_ALL && w->m->impl->gemm_gated &&
 	       a->m <= CAIRN_GEMM_GATED_M && a->n % 16 == 0 && a->dtype != CAIRN_F32 &&
-	       next < w->g->ops + w->g->num_ops && next->kind == CAIRN_OP_SILU_MUL &&
-	       next->in[0] == op->out[0] && w->g->values[op->out[0]].num_consumers == 1 &&
+	       cairn_op_may_activate(w->g, (int32_t)(op - w->g->ops)) &&
 	       !(w->m->lora && w->b->adapters &&
 		 cairn_lora_place(w->g->values[op->weights[0]].weight) >= 0);
 }
