@@ -28,7 +28,7 @@
  *              -EOPNOTSUPP, with the number in the error text. A call with sms is not launched as a
  *              programmatic dependent, which would occupy SMs besides those of the kernel that it follows.
  *              Host tables ignore sms.
- * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 8,
+ * Determinism: bitwise repeatable for equal arguments; the grouping of sums may depend on sms above m = 4,
  *              and with f32 inputs. The tables cpu and cuda promise more in f16 and bf16 (gemm_rows_test.c):
  *              the bits of a row of out depend neither on the other rows of a nor on the row's place among
  *              them, but may depend on m; in gemm_fixed (fixed/gemm_fixed.h) they do not.

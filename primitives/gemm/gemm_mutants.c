@@ -144,7 +144,7 @@ static int nan_for_zero(const struct cairn_gemm_args *g, void *stream)
 static int fewer_sms(const struct cairn_gemm_args *g, void *stream)
 {
 	CAIRN_TRY(cairn_gemm_ref(g, stream));
-	if (g->sms && g->m <= 8 && g->out_dtype == CAIRN_F32)
+	if (g->sms && g->m <= 4 && g->out_dtype == CAIRN_F32)
 		nudge(g->out, g->n);
 	return 0;
 }
@@ -369,7 +369,7 @@ const struct cairn_mutant cairn_gemm_mutants[] = {
 	     "with sms and a bias the columns past a multiple of 8 are not written"),
 	GEMM("nan_is_0", nan_is_0, "a product with a NaN counts as 0"),
 	GEMM("nan_for_zero", nan_for_zero, "zeros come out as NaN"),
-	GEMM("sms", fewer_sms, "the grouping of sums depends on sms at m <= 8"),
+	GEMM("sms", fewer_sms, "the grouping of sums depends on sms at m <= 4"),
 	{ "gemm_b_in_19_bits", offsetof(struct cairn_impl, gemm), (void *)gemm_b_in_19_bits,
 	  "takes f32 weights as two numbers of 11 and 8 bits" },
 	{ "gemm_zeros_skipped", offsetof(struct cairn_impl, gemm), (void *)gemm_zeros_skipped,

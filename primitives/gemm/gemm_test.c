@@ -484,13 +484,13 @@ static const struct cairn_unit units[] = {
 	{ "columns_follow_rows_of_b", columns_follow_rows_of_b },
 };
 
-/* The bits depend on sms only above m = 8, and with f32 inputs. */
+/* The bits depend on sms only above m = 4, and with f32 inputs. */
 static int form(void *args, int i)
 {
 	struct cairn_gemm_args *a = args;
 
 	a->sms = a->sms ? 0 : 40;
-	return i == 0 && a->m <= 8 && a->dtype != CAIRN_F32;
+	return i == 0 && a->m <= 4 && a->dtype != CAIRN_F32;
 }
 
 const struct cairn_family cairn_gemm_family = {

@@ -6,7 +6,6 @@
  */
 #include "primitives/gemm/fixed/gemm_fixed.h"
 
-#include <math.h>
 #include <stdlib.h>
 
 #include "primitives/base/dtype.h"
@@ -21,27 +20,20 @@ static int left_out(const struct cairn_gemm_fixed_args *g, int64_t e)
 }
 
 /* Returns the sum of row a and row j of b, with its bias. b: room for a row */
-static struct gated_sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
+static struct gemm_sum sum_of(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
 {
-	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag;
-	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
-	struct gated_sum s;
-
 	cairn_widen(b, g->b, g->dtype, j * g->k, g->k);
-	s.val = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias;
-	s.error = isfinite(s.val) ? (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150 : 0;
-	s.undefined = 0;
-	return s;
+	return gemm_sum_of(g->dtype, g->k, a, b, g->bias ? cairn_load(g->bias, g->dtype, j) : 0);
 }
 
-static struct gated_sum element(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
+static struct gemm_sum element(const struct cairn_gemm_fixed_args *g, const double *a, int64_t j, double *b)
 {
-	struct gated_sum s = sum_of(g, a, j, b);
+	struct gemm_sum s = sum_of(g, a, j, b);
 
 	return g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? gated_product(s, sum_of(g, a, g->n / 2 + j, b)) : s;
 }
 
-static void set(const struct cairn_gemm_fixed_args *g, int64_t e, struct gated_sum s,
+static void set(const struct cairn_gemm_fixed_args *g, int64_t e, struct gemm_sum s,
 		struct cairn_exact *exact)
 {
 	exact->val[e] = s.undefined ? NAN : s.val;
@@ -60,7 +52,7 @@ static void one_row(const struct cairn_gemm_fixed_args *g, int64_t i, double *a,
 		if (!exact)
 			cairn_store(g->out, g->out_dtype, first + j, element(g, a, j, b).val);
 		else if (left_out(g, first + j))
-			set(g, first + j, (struct gated_sum){ 0, INFINITY, 0 }, exact);
+			set(g, first + j, (struct gemm_sum){ 0, INFINITY, 0 }, exact);
 		else
 			set(g, first + j, element(g, a, j, b), exact);
 	}

@@ -13,12 +13,7 @@
 #ifndef CAIRN_GATED_SUM_H
 #define CAIRN_GATED_SUM_H
 
-#include <math.h>
-
-struct gated_sum {
-	double val, error;
-	int undefined;
-};
+#include "primitives/gemm/gemm_sum.h"
 
 static inline double gated_silu(double g)
 {
@@ -26,10 +21,10 @@ static inline double gated_silu(double g)
 }
 
 /* Returns silu(gate) * up. An infinite up has no defined result where silu may underflow. */
-static inline struct gated_sum gated_product(struct gated_sum gate, struct gated_sum up)
+static inline struct gemm_sum gated_product(struct gemm_sum gate, struct gemm_sum up)
 {
 	double s = gated_silu(gate.val), z = gate.val < 0 ? fmin(-gate.val, 1000) : fmin(gate.val, 1);
-	struct gated_sum r = { .val = s * up.val };
+	struct gemm_sum r = { .val = s * up.val };
 
 	r.undefined = isinf(up.val) && gate.val - gate.error < -80;
 	r.error = 1.1 * gate.error * (fabs(up.val) + up.error) + fabs(s) * up.error;

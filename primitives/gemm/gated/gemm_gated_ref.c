@@ -22,30 +22,13 @@ static void load_rows(const void *args, int64_t j, double *b)
 	cairn_widen(b + g->k, g->b, g->dtype, (g->n + j) * g->k, g->k);
 }
 
-/* Adds the error of rounding s to dtype. */
-static struct gated_sum rounded(const struct cairn_gemm_gated_args *g, struct gated_sum s)
+/* Returns the sum of a and b, which is row j of g->b, with its bias, rounded to dtype. */
+static struct gemm_sum sum_of(const struct cairn_gemm_gated_args *g, int64_t j, const double *a,
+			      const double *b)
 {
-	if (isfinite(s.val))
-		s.error += cairn_dtype_roundoff(g->dtype) * fabs(s.val) + cairn_dtype_tiny(g->dtype);
-	return s;
-}
+	const double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
 
-/*
- * Returns the sum of a and b, which is row j of g->b, with its bias, rounded to dtype. If it may become
- * infinite by that, the element is not judged.
- */
-static struct gated_sum sum_of(const struct cairn_gemm_gated_args *g, int64_t j, const double *a,
-			       const double *b)
-{
-	double normal = g->dtype == CAIRN_F16 ? 0x1p-14 : 0x1p-126, mag;
-	double bias = g->bias ? cairn_load(g->bias, g->dtype, j) : 0;
-	struct gated_sum s = { .val = cairn_dot_bounded(a, b, g->k, normal, normal, &mag) + bias };
-
-	if (isfinite(s.val))
-		s.error = (g->k + 2) * 0x1p-24 * (mag + fabs(bias)) + g->k * 0x1p-150;
-	s.undefined = isfinite(s.val) &&
-		      fabs(s.val) + s.error >= (g->dtype == CAIRN_F16 ? 65520 : 0x1.ffp127);
-	return rounded(g, s);
+	return gemm_sum_rounded(g->dtype, gemm_sum_of(g->dtype, g->k, a, b, bias));
 }
 
 /* The same sum as the tables have it: rounded to dtype. */
@@ -64,7 +47,7 @@ static void element(const void *args, int64_t i, int64_t j, const double *a, con
 {
 	const struct cairn_gemm_gated_args *g = args;
 	const int64_t e = i * g->n + j;
-	struct gated_sum gate, up, s;
+	struct gemm_sum gate, up, s;
 	int undefined;
 
 	if (!exact) {
@@ -77,7 +60,7 @@ static void element(const void *args, int64_t i, int64_t j, const double *a, con
 	s = gated_product(gate, up);
 	undefined = gate.undefined || up.undefined || s.undefined;
 	exact->val[e] = undefined ? NAN : s.val;
-	exact->bound[e] = undefined ? INFINITY : isfinite(s.val) ? rounded(g, s).error : 0;
+	exact->bound[e] = undefined ? INFINITY : isfinite(s.val) ? gemm_sum_rounded(g->dtype, s).error : 0;
 }
 
 static int walk(const struct cairn_gemm_gated_args *g, struct cairn_exact *exact)

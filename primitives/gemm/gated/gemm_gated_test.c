@@ -191,13 +191,13 @@ static const char *reject(void *args, int i, int *want)
 	return NULL;
 }
 
-/* The bits depend on sms only above m = 8. */
+/* The bits depend on sms only above m = 4. */
 static int form(void *args, int i)
 {
 	struct cairn_gemm_gated_args *g = args;
 
 	g->sms = g->sms ? 0 : 40;
-	return i == 0 && g->m <= 8;
+	return i == 0 && g->m <= 4;
 }
 
 static void counts(struct cairn_test *t)
