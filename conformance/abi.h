@@ -60,6 +60,7 @@
 #include "fused/latent/decode/mla_decode.h"
 #include "fused/latent/prefill/mla_prefill.h"
 #include "fused/moe/moe.h"
+#include "fused/qkv/qkv_append.h"
 #include "primitives/base/args.h"
 #include "primitives/comm/all_reduce_norm.h"
 #include "primitives/comm/all_to_all.h"
@@ -278,6 +279,9 @@ struct cairn_impl {
 
 	/* gate, up and their activation, for few rows */
 	int (*gemm_gated)(const struct cairn_gemm_gated_args *args, void *stream);
+
+	/* queries, keys and values, their rotation and the append, for few rows */
+	int (*qkv_append)(const struct cairn_qkv_append_args *args, void *stream);
 };
 
 /*

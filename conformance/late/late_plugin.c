@@ -238,7 +238,7 @@ PLAIN(silu_mul, rows) PLAIN(embedding, rows) PLAIN(argmax, rows) PLAIN(kv_append
 PLAIN(pick_ids, rows) PLAIN(kv_move, layer_bytes) PLAIN(token_counts, num_slots) PLAIN(penalize, rows)
 PLAIN(logprobs, rows) PLAIN(mask_logits, rows) PLAIN(quant_fp8w, n) PLAIN(mla_append, kv.num_pages)
 PLAIN_LATER(attn_merge, state_stride, sink, q_stride) PLAIN(attn_quant, q_stride) PLAIN(screen, seed)
-PLAIN(gemm_gated, m)
+PLAIN(gemm_gated, m) PLAIN_LATER(qkv_append, kv.num_pages, k_scale, q_stride)
 COLLECTIVE(all_reduce_norm) COLLECTIVE(all_to_all) COLLECTIVE(send_recv)
 WITH_WORKSPACE(cluster_reduce, cairn_offer.cluster_reduce_check_shape(a), 0, 0, a->len + a->num_clusters)
 WITH_WORKSPACE(cluster_gather, cairn_offer.cluster_gather_check_shape(a), 0, 0, a->len + a->num_clusters)
@@ -288,7 +288,7 @@ const struct cairn_impl *cairn_impl_get(uint32_t abi_version)
 	base = of && !strcmp(of, "ref") ? cairn_offer.ref : cairn_offer.cpu;
 	impl = late_runtime;
 	ONE(stream); ONE(dsmem); ONE(screen); BOTH(cluster_reduce); BOTH(cluster_gather); BOTH(gemm);
-	BOTH(gemm_fixed); BOTH(gemm_fp8); BOTH(gemm_w4); BOTH(lora); ONE(gemm_gated);
+	BOTH(gemm_fixed); BOTH(gemm_fp8); BOTH(gemm_w4); BOTH(lora); ONE(gemm_gated); ONE(qkv_append);
 	ONE(rmsnorm); ONE(rope); ONE(silu_mul); ONE(embedding); ONE(argmax); BOTH(sample);
 	ONE(kv_append); BOTH(attn_paged); BOTH(cluster_attn); BOTH(cluster_mla);
 	BOTH(decode_step); BOTH(moe); ONE(pick_ids); ONE(kv_move); ONE(token_counts);

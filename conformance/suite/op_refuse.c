@@ -30,7 +30,7 @@ static const struct {
 	CHECK(gemm_fp8w), CHECK(kv_append), CHECK(kv_move), CHECK(logprobs), CHECK(lora),
 	CHECK(mask_logits),
 	CHECK(mla_append), CHECK(mla_decode), CHECK(mla_paged), CHECK(mla_prefill), CHECK(moe),
-	CHECK(penalize), CHECK(pick_ids), CHECK(quant_fp8w), CHECK(rmsnorm),
+	CHECK(penalize), CHECK(pick_ids), CHECK(qkv_append), CHECK(quant_fp8w), CHECK(rmsnorm),
 	CHECK(rope), CHECK(sample), CHECK(screen), CHECK(silu_mul), CHECK(stream), CHECK(token_counts),
 };
 

@@ -64,6 +64,7 @@ const struct cairn_impl cairn_impl_cpu = {
 	.gemm_w4 = cairn_gemm_w4_cpu,
 	.lora = cairn_lora_cpu,
 	.gemm_gated = cairn_gemm_gated_cpu,
+	.qkv_append = cairn_qkv_append_cpu,
 	.decode_step_ranks = cairn_decode_step_ranks_cpu,
 	.decode_step_ranks_workspace = cairn_decode_step_ranks_cpu_workspace,
 };

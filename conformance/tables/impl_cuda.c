@@ -80,6 +80,7 @@ const struct cairn_impl cairn_impl_cuda = {
 	.gemm_w4_workspace = cairn_gemm_w4_workspace,
 	.lora = cairn_lora,
 	.gemm_gated = cairn_gemm_gated,
+	.qkv_append = cairn_qkv_append,
 	.lora_workspace = cairn_lora_workspace,
 	.decode_step_ranks = cairn_decode_step_ranks,
 	.decode_step_ranks_workspace = cairn_decode_step_ranks_workspace,

@@ -61,4 +61,5 @@ const struct cairn_impl cairn_impl_ref = {
 	.gemm_w4 = cairn_gemm_w4_ref,
 	.lora = cairn_lora_ref,
 	.gemm_gated = cairn_gemm_gated_ref,
+	.qkv_append = cairn_qkv_append_ref,
 };

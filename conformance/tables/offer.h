@@ -37,7 +37,8 @@
 	F(mla_decode_check_shape) F(mla_paged_check) F(mla_paged_check_shape) \
 	F(mla_prefill_check) F(mla_prefill_check_shape) F(moe_check) \
 	F(moe_check_shape) F(penalize_check) F(pick_ids_check) \
-	F(quant_fp8w_check) F(rmsnorm_check) F(rope_check) F(sample_check) F(sample_check_shape) \
+	F(qkv_append_check) F(quant_fp8w_check) F(rmsnorm_check) F(rope_check) \
+	F(sample_check) F(sample_check_shape) \
 	F(screen_check) F(send_recv_check) F(silu_mul_check) F(stream_check) F(token_counts_check)
 
 struct cairn_offer {

@@ -20,14 +20,14 @@
 #include "primitives/base/launch.h"
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/ptx/ptx.cuh"
-#include "fused/cache/kv_walk.h"
+#include "fused/cache/kv_slot.h"
 
 #define THREADS		256
 
 /* Returns the slot of new row `row`, counted over all pages; -1: past the last request. */
 static __device__ __forceinline__ int64_t slot_of(const struct cairn_kv_append_args &a, int32_t row)
 {
-	int32_t b = 0, first_page, key, page, page_shift;
+	int32_t b = 0;
 
 	for (int32_t i = 0; i < a.kv.batch; i += THREADS) {
 		int32_t j = i + (int32_t)threadIdx.x + 1;
@@ -35,14 +35,7 @@ static __device__ __forceinline__ int64_t slot_of(const struct cairn_kv_append_a
 		b += __syncthreads_count(j <= a.kv.batch && a.qo_indptr[j] <= row);
 	}
 	ptx_griddepcontrol_launch_dependents();
-	if (b >= a.kv.batch)
-		return -1;
-	first_page = a.kv.indptr[b];
-	key = kv_walk_len(a.kv.indptr[b + 1] - first_page, a.kv.last_page_len[b], a.kv.page_size) -
-	      a.qo_indptr[b + 1] + row;
-	page_shift = kv_page_shift(a.kv.page_size);
-	page = page_shift >= 0 ? key >> page_shift : key / a.kv.page_size;
-	return (int64_t)a.kv.indices[first_page + page] * a.kv.page_size + (key - page * a.kv.page_size);
+	return b < a.kv.batch ? kv_new_slot(&a.kv, a.qo_indptr, b, row) : -1;
 }
 
 /* row_vecs: 16-byte vectors of a row; the strides have the same unit */

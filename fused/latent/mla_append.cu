@@ -19,7 +19,7 @@
 #include "primitives/base/launch.h"
 #include "primitives/ptx/fp8.cuh"
 #include "primitives/rows/row.cuh"
-#include "fused/cache/kv_walk.h"
+#include "fused/cache/kv_slot.h"
 #include "fused/latent/decode/mla_decode.h"
 
 #define THREADS		256
@@ -38,17 +38,6 @@ template <int dtype> ROW void rotate(const uint4 *from, uint4 *to, const float2 
 		f[2 * p + 1] = odd * turn.x + even * turn.y;
 	}
 	*to = row_pack<dtype>(f);
-}
-
-/* Returns the slot of the row, counted over all pages. */
-ROW int64_t slot_of(const struct cairn_mla_append_args &a, int row, int b)
-{
-	int first = a.kv.indptr[b];
-	int key = kv_walk_len(a.kv.indptr[b + 1] - first, a.kv.last_page_len[b], a.kv.page_size) -
-		  a.qo_indptr[b + 1] + row;
-	int shift = kv_page_shift(a.kv.page_size), page = shift >= 0 ? key >> shift : key / a.kv.page_size;
-
-	return (int64_t)a.kv.indices[first + page] * a.kv.page_size + (key - page * a.kv.page_size);
 }
 
 /*
@@ -104,7 +93,8 @@ mla_append_kernel(const __grid_constant__ struct cairn_mla_append_args a)
 	ptx_griddepcontrol_launch_dependents();
 	if (b >= a.kv.batch)	/* past the last request */
 		return;
-	key = (uint8_t *)a.kv.k_pages + slot_of(a, row, b) * (fp8 ? CAIRN_MLA_FP8_BYTES : width_vecs * 16);
+	key = (uint8_t *)a.kv.k_pages + kv_new_slot(&a.kv, a.qo_indptr, b, row) *
+					(fp8 ? CAIRN_MLA_FP8_BYTES : width_vecs * 16);
 	rope = (uint4 *)(key + (fp8 ? CAIRN_MLA_FP8_BYTES - 128 : latent_vecs * 16));
 	if (thread < a.rope_dim / 2) {
 		float c, s;

@@ -117,6 +117,7 @@ __global__ void ptx_all_kernel(void *g, uint64_t *out, uint32_t a, uint32_t n)
 	ptx_cp_async_bulk_tensor_4d_g2s(a, g, a, a, a, a, a);
 	ptx_cp_async_bulk_tensor_4d_g2s_multicast(a, g, a, a, a, a, a, (uint16_t)a);
 	ptx_cp_async_bulk_tensor_5d_g2s(a, g, a, a, a, a, a, a);
+	ptx_cp_async_bulk_tensor_5d_g2s_hint(a, g, a, a, a, a, a, a, u64);
 	ptx_cp_async_bulk_tensor_2d_g2s_multicast(a, g, a, a, a, (uint16_t)a);
 	ptx_cp_async_bulk_tensor_3d_g2s_multicast(a, g, a, a, a, a, (uint16_t)a);
 	ptx_cp_async_bulk_tensor_1d_s2g(g, a, a);

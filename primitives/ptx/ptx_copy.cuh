@@ -134,6 +134,15 @@ PTX void ptx_cp_async_bulk_tensor_5d_g2s(uint32_t dst, const void *map, int32_t 
 		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(mbar) : "memory");
 }
 
+PTX void ptx_cp_async_bulk_tensor_5d_g2s_hint(uint32_t dst, const void *map, int32_t x, int32_t y, int32_t z,
+					      int32_t u, int32_t v, uint32_t mbar, uint64_t policy)
+{
+	asm volatile("cp.async.bulk.tensor.5d.shared::cluster.global.tile.mbarrier::complete_tx::bytes"
+		     ".L2::cache_hint [%0], [%1, {%2, %3, %4, %5, %6}], [%7], %8;"
+		     : : "r"(dst), "l"(map), "r"(x), "r"(y), "r"(z), "r"(u), "r"(v), "r"(mbar), "l"(policy)
+		     : "memory");
+}
+
 PTX void ptx_cp_async_bulk_tensor_2d_g2s_multicast(uint32_t dst, const void *map, int32_t x, int32_t y,
 						   uint32_t mbar, uint16_t cta_mask)
 {

@@ -27,6 +27,15 @@ template <int dtype> ROW void load(const struct item *item, uint4 *v)
 		v[k] = ((const uint4 *)item->at[k / n])[k % n];
 }
 
+/* Rotates a pair by the angle whose cosine and sine, times scale, are c and s. */
+ROW void rope_pair(float c, float s, float *a, float *b)
+{
+	const float x = *a;
+
+	*a = fmaf(x, c, -__fmul_rn(*b, s));
+	*b = fmaf(*b, c, __fmul_rn(x, s));
+}
+
 /* Rotates the 16 elements of f, the pairs `pair` .. pair + 7 of a head. */
 template <int interleaved> ROW void turn(float *f, int pair, const float *s_cos, const float *s_sin)
 {
@@ -38,13 +47,8 @@ template <int interleaved> ROW void turn(float *f, int pair, const float *s_cos,
 		*(float4 *)(s + j) = *(const float4 *)(s_sin + pair + j);
 	}
 #pragma unroll
-	for (int j = 0; j < 8; j++) {
-		int ia = interleaved ? 2 * j : j, ib = interleaved ? 2 * j + 1 : j + 8;
-		float xa = f[ia], xb = f[ib];
-
-		f[ia] = xa * c[j] - xb * s[j];
-		f[ib] = xb * c[j] + xa * s[j];
-	}
+	for (int j = 0; j < 8; j++)
+		rope_pair(c[j], s[j], &f[interleaved ? 2 * j : j], &f[interleaved ? 2 * j + 1 : j + 8]);
 }
 
 template <int dtype> ROW void store(const struct item *item, const float *f)
