@@ -175,6 +175,7 @@ static struct {
 	}
 TIMED(gemm, GEMM)
 TIMED(gemm_gated, GEMM)
+TIMED(qkv_append, GEMM)
 TIMED(attn_paged, ATTN)
 TIMED(rmsnorm, OTHER)
 TIMED(rope, OTHER)
@@ -203,7 +204,10 @@ static void operations(struct cairn_test *t, struct cairn_model *m, struct cairn
 	timed.real = *impl;
 	timed.num = timed.wanted = 0;
 	impl->gemm = timed_gemm;
-	impl->gemm_gated = timed_gemm_gated;
+	if (impl->gemm_gated)
+		impl->gemm_gated = timed_gemm_gated;
+	if (impl->qkv_append)
+		impl->qkv_append = timed_qkv_append;
 	impl->attn_paged = timed_attn_paged;
 	impl->rmsnorm = timed_rmsnorm;
 	impl->rope = timed_rope;

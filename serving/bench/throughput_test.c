@@ -119,6 +119,7 @@ static int end(void *stream)
 	}
 TIMED(gemm, args->out_dtype == CAIRN_F32 ? WHAT_HEAD : WHAT_GEMM)
 TIMED(gemm_gated, WHAT_GEMM)
+TIMED(qkv_append, WHAT_GEMM)
 TIMED(gemm_fp8, WHAT_GEMM)
 TIMED(quant_fp8w, WHAT_QUANT)
 TIMED(attn_paged, WHAT_ATTN)
@@ -147,7 +148,10 @@ static int profile_steps(struct cairn_engine *e, void *ctx)
 	p->real = *p->impl;
 	timed.real = &p->real;
 	p->impl->gemm = timed_gemm;
-	p->impl->gemm_gated = timed_gemm_gated;
+	if (p->impl->gemm_gated)
+		p->impl->gemm_gated = timed_gemm_gated;
+	if (p->impl->qkv_append)
+		p->impl->qkv_append = timed_qkv_append;
 	p->impl->gemm_fp8 = timed_gemm_fp8;
 	p->impl->quant_fp8w = timed_quant_fp8w;
 	p->impl->attn_paged = timed_attn_paged;

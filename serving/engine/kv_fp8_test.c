@@ -109,6 +109,7 @@ static void judge_bits(struct cairn_test *t, const struct fixture *fp8, const ch
 	if (!strcmp(fp8->table, "cuda") || open_kv(t, &f, fp8->table, dir, &fp8->g, CAIRN_KV_PLAIN))
 		return;
 	f.impl.kv_append = append_rounded;
+	f.impl.qkv_append = NULL;	/* so that passes of few rows call it, too */
 	rounded.f = &f;
 	rounded.scales = scales;
 	run_all(t, &f, whole, 1);

@@ -183,6 +183,16 @@ static inline int cairn_op_may_activate(const struct cairn_op_graph *g, int32_t 
 	       op[1].in[0] == op->out[0] && g->values[op->out[0]].num_consumers == 1;
 }
 
+/* Returns whether operation o is a product whose rows are only rotated, without norms, and appended next. */
+static inline int cairn_op_may_append(const struct cairn_op_graph *g, int32_t o)
+{
+	const struct cairn_graph_op *op = &g->ops[o];
+
+	return o + 2 < g->num_ops && op->kind == CAIRN_OP_GEMM && op[1].kind == CAIRN_OP_ROPE &&
+	       op[1].in[0] == op->out[0] && op[1].num_weights == 0 && op[2].kind == CAIRN_OP_KV_APPEND &&
+	       op[2].in[0] == op[1].out[0] && g->values[op->out[0]].num_consumers == 1;
+}
+
 /* Returns the weight of this kind that the operation reads, or -1. */
 int32_t cairn_op_weight(const struct cairn_op_graph *g, const struct cairn_graph_op *op,
 			enum cairn_weight weight);

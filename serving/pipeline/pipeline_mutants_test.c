@@ -208,6 +208,7 @@ static void keys_of_a_chunk_lost(struct cairn_model *m, struct cairn_impl *impl)
 {
 	BEGIN(m, impl);
 	impl->kv_append = keys_lost_call;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 static int rope_call(const struct cairn_rope_args *args, void *stream)
@@ -224,6 +225,7 @@ static void positions_of_chunk(struct cairn_model *m, struct cairn_impl *impl)
 {
 	BEGIN(m, impl);
 	impl->rope = rope_call;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 static int last_chunk_call(const struct cairn_rmsnorm_args *args, void *stream)

@@ -92,6 +92,7 @@ static void let_meet(struct cairn_model *m, struct cairn_impl *impl)
 	stage = m->config.stage;
 	right = *impl;
 	impl->rope = meet;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 /* While the second of two stages computes the first chunk, the first stage begins the second chunk. */

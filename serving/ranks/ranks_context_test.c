@@ -218,6 +218,7 @@ static void keys_as_values(struct cairn_model *m, struct cairn_impl *impl)
 	(void)m;
 	right = *impl;
 	impl->kv_append = append_call;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 static int rope_call(const struct cairn_rope_args *args, void *stream)
@@ -235,6 +236,7 @@ static void local_positions(struct cairn_model *m, struct cairn_impl *impl)
 	(void)m;
 	right = *impl;
 	impl->rope = rope_call;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 EXCHANGE(latents_not_gathered, if (is_gather && a.row_bytes == 2 * (512 + 64)) a.rows = 0)
@@ -256,6 +258,7 @@ static void first_head_of_all(struct cairn_model *m, struct cairn_impl *impl)
 	own_rank = m->context_rank;
 	right = *impl;
 	impl->kv_append = first_head_call;
+	impl->qkv_append = NULL;	/* so that passes of few rows call it, too */
 }
 
 static void kv_b_of_rank_0(struct cairn_model *m, struct cairn_impl *impl)

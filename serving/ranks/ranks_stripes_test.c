@@ -191,7 +191,7 @@ MUTANT(values_not_arrived, kv_move, if (IS_ARRIVAL(a)) a.v_offset = 0)
 MUTANT(new_pages_lost, kv_move, if (IS_KEPT(a)) return 0)
 MUTANT(last_new_page_lost, kv_move, if (IS_KEPT(a)) a.num_moves--)
 MUTANT(new_pages_of_layer_0, kv_move, if (IS_KEPT(a) && (char *)a.base > first_base(a.base)) return 0)
-MUTANT(others_keys_appended, kv_append, if (a.kv.num_pages < 32) a.kv.indices =
+MUTANT(others_keys_appended, qkv_append, if (a.kv.num_pages < 32) a.kv.indices =
        without_spares(a.kv.indices, a.kv.batch, a.kv.num_pages))
 MUTANT(copy_not_sent, send_recv, if (IS_COPY(a)) return 0)
 

@@ -14,7 +14,8 @@
  * With 8-bit activations, a norm or a gated activation gives its output as codes alone where a product is the
  * only reader, if the table's operation can (rmsnorm.h, silu_mul.h); else the product quantises its input.
  *
- * With few rows and 16-bit weights, the product for gate and up computes the activation after it, too.
+ * With few rows and 16-bit weights, the product for gate and up computes the activation after it, too, and
+ * the product for q, k and v rotates them and appends k and v to the cache.
  *
  * Activations share memory where their lifetimes allow it (buffers.h).
  */
@@ -313,10 +314,6 @@ static int run_activation(struct walk *w, const struct cairn_graph_op *op)
 	};
 	struct cairn_quant_fp8w_args quant;
 
-	if (w->activated == op) {
-		w->activated = NULL;
-		return 0;
-	}
 	if (forward_may_quantise(w, op, &quant)) {
 		struct cairn_silu_mul_args fused = args;
 		int ret;
@@ -371,6 +368,8 @@ static int run_softcap(struct walk *w, const struct cairn_graph_op *op)
 
 int forward_run_op(struct walk *w, const struct cairn_graph_op *op)
 {
+	if (w->covered && op <= w->covered)
+		return 0;
 	if (w->b->pages && (op->kind == CAIRN_OP_ATTN || op->kind == CAIRN_OP_MLA))
 		return forward_pages(w, op);
 	switch (op->kind) {

@@ -225,3 +225,20 @@ int forward_kv_append(struct walk *w, const struct cairn_graph_op *op)
 
 	return CAIRN_TABLE(m->impl, kv_append, &args, w->stream);
 }
+
+int forward_qkv(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *product)
+{
+	const struct cairn_model *m = w->m;
+	const struct cairn_model_config *c = &m->config;
+	const struct cairn_qkv_append_args args = {
+		.size = sizeof(args), .q = forward_at(w, op[1].out[0]), .a = product->a, .b = product->b,
+		.bias = product->bias, .inv_freq = m->inv_freq, .positions = w->b->positions,
+		.qo_indptr = w->b->qo_indptr, .kv = cairn_batch_kv(w->b, w->kv, op->layer),
+		.q_stride = forward_width(w, op[1].out[0]), .m = product->m, .k = product->k,
+		.num_qo_heads = c->num_attention_heads, .num_kv_heads = c->num_key_value_heads,
+		.head_dim = c->head_dim, .dtype = product->dtype, STORED_AS(m, op->layer),
+	};
+
+	w->covered = op + 2;
+	return CAIRN_TABLE(m->impl, qkv_append, &args, w->stream);
+}

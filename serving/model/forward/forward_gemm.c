@@ -204,15 +204,28 @@ static int run_lora(struct walk *w, const struct cairn_graph_op *op, const struc
 	return forward_ask(w, w->m->impl->lora_workspace(&args, &bytes), &bytes, "lora_workspace");
 }
 
+/* Returns whether a product of 16-bit weights may compute operations after it, too. */
+static int may_cover(const struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *a)
+{
+	return w->in_order && !w->asking && w->part == FORWARD_ALL && a->dtype != CAIRN_F32 &&
+	       a->k % 8 == 0 &&
+	       !(w->m->lora && w->b->adapters &&
+		 cairn_lora_place(w->g->values[op->weights[0]].weight) >= 0);
+}
+
 /* Returns whether the product computes the activation after it, too: the bits are the same (gemm_gated.h). */
 static int may_activate(const struct walk *w, const struct cairn_graph_op *op,
 			const struct cairn_gemm_args *a)
 {
-	return w->in_order && !w->asking && w->part == FORWARD_ALL && w->m->impl->gemm_gated &&
-	       a->m <= CAIRN_GEMM_GATED_M && a->n % 16 == 0 && a->dtype != CAIRN_F32 &&
-	       cairn_op_may_activate(w->g, (int32_t)(op - w->g->ops)) &&
-	       !(w->m->lora && w->b->adapters &&
-		 cairn_lora_place(w->g->values[op->weights[0]].weight) >= 0);
+	return w->m->impl->gemm_gated && a->m <= CAIRN_GEMM_GATED_M && a->n % 16 == 0 &&
+	       cairn_op_may_activate(w->g, (int32_t)(op - w->g->ops)) && may_cover(w, op, a);
+}
+
+/* Returns whether it rotates and appends, too: the bits are the same (qkv_append.h). */
+static int may_append(const struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *a)
+{
+	return w->m->impl->qkv_append && a->m <= CAIRN_QKV_APPEND_M && w->m->config.head_dim % 16 == 0 &&
+	       !w->b->stripes && cairn_op_may_append(w->g, (int32_t)(op - w->g->ops)) && may_cover(w, op, a);
 }
 
 static int run_gated(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *a)
@@ -222,7 +235,7 @@ static int run_gated(struct walk *w, const struct cairn_graph_op *op, const stru
 		.bias = a->bias, .m = a->m, .n = a->n / 2, .k = a->k, .dtype = a->dtype,
 	};
 
-	w->activated = op + 1;
+	w->covered = op + 1;
 	return CAIRN_TABLE(w->m->impl, gemm_gated, &args, w->stream);
 }
 
@@ -241,6 +254,8 @@ static int run_product(struct walk *w, const struct cairn_graph_op *op, const st
 		return run_gemm_w4(w, op, args, scale_w4);
 	if (may_activate(w, op, args))
 		return run_gated(w, op, args);
+	if (may_append(w, op, args))
+		return forward_qkv(w, op, args);
 	if (!w->asking)
 		return CAIRN_TABLE(m->impl, gemm, args, w->stream);
 	if (!m->impl->gemm_workspace)

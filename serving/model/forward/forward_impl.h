@@ -66,7 +66,8 @@ struct walk {
 	 */
 	int in_order;
 	const struct cairn_graph_op *quantised_for;	/* the product whose codes lie there; NULL: none */
-	const struct cairn_graph_op *activated;	/* the activation that its product has computed; NULL: none */
+	/* the last operation that a product before it has computed, too; NULL: none */
+	const struct cairn_graph_op *covered;
 	int has_plan;		/* the split's attn holds the plan of attention with this window */
 	int32_t plan_window;
 };
@@ -135,6 +136,8 @@ int forward_mla(struct walk *w, const struct cairn_graph_op *op);
 int forward_kv_append(struct walk *w, const struct cairn_graph_op *op);
 int forward_mla_append(struct walk *w, const struct cairn_graph_op *op);
 int forward_gemm(struct walk *w, const struct cairn_graph_op *op);
+/* Runs the product for q, k and v with the rotation and the append after it: forward_attn.c. */
+int forward_qkv(struct walk *w, const struct cairn_graph_op *op, const struct cairn_gemm_args *product);
 /*
  * Returns whether the operation may give its output in 8 bits alone: the product after it, which multiplies
  * 8-bit activations, is the only reader. Sets *quant to where that product expects codes and scales.

@@ -208,12 +208,18 @@ out:
 	close_fixture(&f);
 }
 
-static int num_gated;
+static int num_gated, num_appended;
 
 static int counted_gated(const struct cairn_gemm_gated_args *args, void *stream)
 {
 	num_gated++;
 	return plain.gemm_gated(args, stream);
+}
+
+static int counted_append(const struct cairn_qkv_append_args *args, void *stream)
+{
+	num_appended++;
+	return plain.qkv_append(args, stream);
 }
 
 /* Runs the tokens in two passes. Returns their logits, which the caller frees, or NULL. */
@@ -228,48 +234,70 @@ static float *logits_of_two(struct cairn_test *t, struct fixture *f)
 	return logits;
 }
 
+/* A checkpoint, and whether its products cover the activation, and rotation and append. */
+struct covering {
+	const char *name;
+	int gated, appended;
+	enum cairn_kv_form kv;
+};
+
 /*
- * The bits are the same whether the product for gate and up computes the activation or not. It does in the
- * first pass, and in the second one if that has few rows.
+ * The bits are the same whether products compute the operations after them or not. They do in the first pass,
+ * and in the second one if that has few rows.
  */
-static void activation_by_product(struct cairn_test *t, const char *table, const char *name)
+static void covered_by_products(struct cairn_test *t, const char *table, const struct covering *c)
 {
 	float *logits[2] = { NULL, NULL };
 	size_t bytes = 0;
-	int few;
 
 	for (int k = 0; k < 2; k++) {
 		struct fixture f;
 
-		if (!open_checkpoint(t, &f, table, name, 0)) {
+		if (!open_checkpoint(t, &f, table, c->name, 0)) {
 			plain = f.impl;
-			num_gated = 0;
+			num_gated = num_appended = 0;
 			f.impl.gemm_gated = k ? NULL : counted_gated;
+			f.impl.qkv_append = k ? NULL : counted_append;
+			f.kv_form = c->kv;
 			if (!load_fixture(t, &f, f.g.dir, 0, CAIRN_WEIGHTS_PLAIN)) {
+				const int few = 1 + (f.g.num_tokens - 13 <= CAIRN_GEMM_GATED_M);
+				const int calls = k ? 0 : few * f.m->config.num_hidden_layers;
+
 				bytes = sizeof(float) * (size_t)(f.g.num_tokens * f.vocab);
 				logits[k] = logits_of_two(t, &f);
-				few = 1 + (f.g.num_tokens - 13 <= CAIRN_GEMM_GATED_M);
-				EXPECT(t, num_gated == (k ? 0 : few * f.m->config.num_hidden_layers));
+				EXPECT(t, num_gated == c->gated * calls);
+				EXPECT(t, num_appended == c->appended * calls);
 			}
 		}
 		close_fixture(&f);
 	}
-	if (logits[0] && logits[1])
-		EXPECT(t, !memcmp(logits[0], logits[1], bytes));
+	if (logits[0] && logits[1] && !EXPECT(t, !memcmp(logits[0], logits[1], bytes)))
+		cairn_note(t, "%s", c->name);
 	free(logits[0]);
 	free(logits[1]);
 }
 
-static void activation_by_product_cpu(struct cairn_test *t)
+static void all_coverings(struct cairn_test *t, const char *table)
 {
-	activation_by_product(t, "cpu", "llama3_tiny");
-	activation_by_product(t, "cpu", "qwen2_tiny");
+	static const struct covering all[] = {
+		{ "llama3_tiny", 1, 1, CAIRN_KV_PLAIN }, { "qwen2_tiny", 1, 1, CAIRN_KV_PLAIN },
+		{ "llama3_tiny", 1, 1, CAIRN_KV_FP8 }, { "longrope_tiny", 1, 1, CAIRN_KV_PLAIN },
+		{ "qwen3_tiny", 1, 0, CAIRN_KV_PLAIN }, { "gemma2_tiny", 0, 1, CAIRN_KV_PLAIN },
+		{ "mixtral_tiny", 0, 1, CAIRN_KV_PLAIN },
+	};
+
+	for (size_t i = 0; i < ARRAY_SIZE(all); i++)
+		covered_by_products(t, table, &all[i]);
 }
 
-static void activation_by_product_cuda(struct cairn_test *t)
+static void covered_cpu(struct cairn_test *t)
 {
-	activation_by_product(t, "cuda", "llama3_tiny");
-	activation_by_product(t, "cuda", "qwen2_tiny");
+	all_coverings(t, "cpu");
+}
+
+static void covered_cuda(struct cairn_test *t)
+{
+	all_coverings(t, "cuda");
 }
 
 static struct cairn_attn_paged_args plan_maker;
@@ -502,8 +530,7 @@ static const struct cairn_unit units[] = {
 	EACH(LIST_CUDA)
 	{ "two_eps_cpu", two_eps_cpu }, { "two_eps_cuda", two_eps_cuda },
 	{ "workspaces_as_asked", workspaces_as_asked },
-	{ "activation_by_product_cpu", activation_by_product_cpu },
-	{ "activation_by_product_cuda", activation_by_product_cuda },
+	{ "covered_cpu", covered_cpu }, { "covered_cuda", covered_cuda },
 	{ "layers_share_a_plan", layers_share_a_plan },
 	{ "graph_is_eager", graph_is_eager_cuda },
 	{ "graph_is_eager_late", graph_is_eager_late },

@@ -179,6 +179,7 @@ static int open_stage(struct cairn_prefill_group *g, struct cairn_tp *tp)
 	CAIRN_TRY(cairn_impl_start(&rig.impl, 0));
 	CAIRN_TRY(cairn_tp_table(tp, &rig.impl, ""));
 	right = rig.impl;
+	rig.impl.qkv_append = NULL;	/* so that passes of few rows call it, too */
 	if (rank)
 		rig.impl.rope = await_lead;
 	else

@@ -80,6 +80,7 @@ static inline int lease_revive(struct cairn_prefill_epoch *e, struct pull_fake *
 	atomic_store(&lease_step, LEASE_BEGUN);
 	lease_impl = r->impl;
 	r->impl.rope = lease_rope;
+	r->impl.qkv_append = NULL;	/* so that passes of few rows call it, too */
 	lease_table = *e->table;
 	lease_table.wait = lease_wait;
 	e->table = &lease_table;	/* no thread uses it before there is a job */
