@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "conformance/tables/tables.h"
+#include "conformance/tables/open_table_test.h"
 #include "fused/qkv/qkv_append_steps.h"
 
 #define PAGE		16
@@ -175,17 +175,11 @@ static void bits(struct cairn_test *t, const char *table)
 		{ 1, 1, 128, 4096, 0, 0 }, { 3, 0, 64, 264, 1, 0 }, { 8, 1, 128, 520, 0, 1 },
 		{ 9, 1, 128, 72, 1, 0 }, { 16, 0, 48, 520, 0, 0 }, { 24, 0, 128, 264, 0, 1 },
 		{ 33, 0, 64, 2056, 0, 0 }, { 48, 1, 256, 520, 1, 0 },
+		{ 8, 1, 32, 14344, 0, 0 },
 	};
 	struct layer l = { .stream = NULL };
-	int ret = cairn_impl_open(table, &l.impl);
 
-	if (!ret)
-		ret = cairn_impl_start(&l.impl, 0);
-	if (ret == -ENODEV) {
-		cairn_skip(t, "no device");
-		return;
-	}
-	if (!EXPECT(t, ret == 0) || !EXPECT(t, l.impl.stream_create(&l.stream) == 0))
+	if (open_table_and_stream(t, table, &l.impl, &l.stream))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
 		open_layer(t, &l, shapes[i]);

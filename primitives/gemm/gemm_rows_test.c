@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "conformance/tables/tables.h"
+#include "conformance/tables/open_table_test.h"
 
 /* A product of a table, its arrays on the host and, behind the arguments, in the table's memory. */
 struct product {
@@ -154,15 +154,8 @@ static void move_row(struct cairn_test *t, struct product *p)
 static void rows(struct cairn_test *t, const char *table, const struct shape *shapes, size_t num)
 {
 	struct product p = { .stream = NULL };
-	int ret = cairn_impl_open(table, &p.impl);
 
-	if (!ret)
-		ret = cairn_impl_start(&p.impl, 0);
-	if (ret == -ENODEV) {
-		cairn_skip(t, "no device");
-		return;
-	}
-	if (!EXPECT(t, ret == 0) || !EXPECT(t, p.impl.stream_create(&p.stream) == 0))
+	if (open_table_and_stream(t, table, &p.impl, &p.stream))
 		return;
 	for (size_t i = 0; i < num; i++) {
 		if (EXPECT(t, open_product(t, &p, &shapes[i]) == 0))

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * model_test - shared by the tests of model and engine: tables by name, and the golden checkpoints
+ * model_test - shared by the tests of model and engine: the golden checkpoints
  *
  * Include conformance/harness.h first.
  */
@@ -13,8 +13,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "conformance/tables/open_table_test.h"
 #include "conformance/tables/program.h"
-#include "conformance/tables/tables.h"
 #include "conformance/suite/spawn.h"
 #include "serving/model/model.h"
 #include "serving/model/recipe_test.h"
@@ -28,36 +28,6 @@ struct golden {
 	const float *logits;
 	int num_tokens, num_positions, num_greedy;
 };
-
-/*
- * Opens and starts a table. "late" is the plug-in next to the program, which runs cpu's operations
- * asynchronously, as a device would; "late_ref" does the same with ref's. A number after the name is a seed:
- * streams then advance at random times. Returns 0 if the table is started; otherwise the test has been
- * skipped (no device) or has failed.
- */
-static inline int open_table(struct cairn_test *t, const char *name, struct cairn_impl *impl)
-{
-	char path[PATH_MAX];
-	int ret;
-
-	snprintf(path, sizeof(path), "%s", name);
-	if (!strncmp(name, "late", 4)) {
-		if (!cairn_beside("late_plugin.so", path, sizeof(path))) {
-			cairn_skip(t, "late_plugin.so is not next to the program");
-			return -ENODEV;
-		}
-		setenv("CAIRN_LATE", name + strcspn(name, "0123456789"), 1);
-		setenv("CAIRN_LATE_OF", strstr(name, "ref") ? "ref" : "cpu", 1);
-	}
-	ret = cairn_impl_open(path, impl);
-	if (!ret)
-		ret = cairn_impl_start(impl, 0);
-	if (ret == -ENODEV)
-		cairn_skip(t, "%s: %s", name, cairn_last_error());
-	else
-		EXPECT(t, ret == 0);
-	return ret;
-}
 
 /* Returns whether the table's results are bitwise those of ref. */
 static inline int is_ref(const char *table)

@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "conformance/tables/tables.h"
+#include "conformance/tables/open_table_test.h"
 
 /* The large product on a table: arrays in the table's memory, and its results on the host */
 struct product {
@@ -151,15 +151,8 @@ static void compare_parts(struct cairn_test *t, struct product *p)
 static void rows(struct cairn_test *t, const char *table, const struct shape *shapes, size_t num)
 {
 	struct product p = { .stream = NULL };
-	int ret = cairn_impl_open(table, &p.impl);
 
-	if (!ret)
-		ret = cairn_impl_start(&p.impl, 0);
-	if (ret == -ENODEV) {
-		cairn_skip(t, "no device");
-		return;
-	}
-	if (!EXPECT(t, ret == 0) || !EXPECT(t, p.impl.stream_create(&p.stream) == 0))
+	if (open_table_and_stream(t, table, &p.impl, &p.stream))
 		return;
 	for (size_t i = 0; i < num; i++) {
 		if (EXPECT(t, open_product(t, &p, &shapes[i]) == 0))

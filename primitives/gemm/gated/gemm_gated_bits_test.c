@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "conformance/harness.h"
-#include "conformance/tables/tables.h"
+#include "conformance/tables/open_table_test.h"
 #include "primitives/rows/silu_mul.h"
 
 /* A product, its arrays in the table's memory. y: gate and up; two: what gemm and silu_mul give */
@@ -95,17 +95,11 @@ static void bits(struct cairn_test *t, const char *table)
 	static const int shapes[][4] = {	/* m, n, k, bias */
 		{ 1, 520, 4096, 0 }, { 3, 1000, 264, 1 }, { 8, 4096, 520, 0 }, { 9, 520, 72, 1 },
 		{ 16, 2056, 520, 0 }, { 24, 4504, 264, 0 }, { 33, 520, 2056, 0 }, { 48, 1544, 520, 1 },
+		{ 5, 264, 4096, 0 }, { 8, 136, 14344, 0 },
 	};
 	struct product p = { .stream = NULL };
-	int ret = cairn_impl_open(table, &p.impl);
 
-	if (!ret)
-		ret = cairn_impl_start(&p.impl, 0);
-	if (ret == -ENODEV) {
-		cairn_skip(t, "no device");
-		return;
-	}
-	if (!EXPECT(t, ret == 0) || !EXPECT(t, p.impl.stream_create(&p.stream) == 0))
+	if (open_table_and_stream(t, table, &p.impl, &p.stream))
 		return;
 	for (size_t i = 0; i < ARRAY_SIZE(shapes); i++) {
 		const int *s = shapes[i];
