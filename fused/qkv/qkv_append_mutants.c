@@ -31,12 +31,12 @@
 	D(gaps_overwritten, "the gaps between rows of q get keys and values") \
 	D(q_stride_ignored, "rows of q are assumed to be contiguous") \
 	D(padding_appended, "rows past the last request are appended to it") \
-	D(one_key_late, "each key lands one slot late") \
+	D(first_key_repeated, "K of all new rows of a request is that of its first") \
 	D(page_table_identity, "page ids are assumed to be in order") \
-	D(head_0_only, "only the first KV head is appended") \
+	D(head_0_only, "only the first KV head of K is appended") \
 	D(k_scale_missing, "K is not divided by its scale") \
 	D(v_scale_of_k, "V is divided by the scale of K") \
-	D(scale_of_head_0, "all heads have the scale of the first") \
+	D(scale_of_head_0, "all heads of K have the scale of the first") \
 	D(stale_output, "every second call writes nothing") \
 	D(rows_unchecked, "takes one row too many")
 
@@ -148,7 +148,7 @@ static int append(const struct cairn_qkv_append_args *a, struct qkv_steps *s, en
 	return ret;
 }
 
-/* Undoes parts of an append to pages of dtype. */
+/* Changes what was appended to K. old: the pages of K before */
 static void damage(const struct cairn_qkv_append_args *a, enum qkv_defect d, const char *old)
 {
 	const int64_t size = a->kv_fp8 ? 1 : 2, width = (int64_t)a->num_kv_heads * a->head_dim * size;
@@ -164,7 +164,7 @@ static void damage(const struct cairn_qkv_append_args *a, enum qkv_defect d, con
 
 			if (d == QKV_head_0_only)
 				memcpy(k + kept, old + at + kept, (size_t)(width - kept));
-			else if (d == QKV_one_key_late && key + 1 < len)
+			else if (d == QKV_first_key_repeated && key + 1 < len)
 				memcpy((char *)a->kv.k_pages + cairn_kv_slot(&a->kv, b, key + 1) * width, k,
 				       (size_t)width);
 		}

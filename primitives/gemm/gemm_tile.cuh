@@ -25,8 +25,8 @@
  * Floor: reading b once, 2 n k bytes at the rate of stream READ; an SM receives about 25 bytes per clock and
  * needs cols / 64 bytes of a for each byte of b.
  *
- * cairn_gemm() uses this kernel up to m 48, and up to m 64 if k is at least twice n. For other shapes with m
- * 64 cuBLASLt is faster, because too much of a comes through the L2.
+ * cairn_gemm() uses this kernel where gemm_skinny.cuh is slower, up to m 48, and up to m 64 if k is at least
+ * twice n. For other shapes with m 64 cuBLASLt is faster, because too much of a comes through the L2.
  *
  * Figures and optimisation history: NOTES.md.
  */
