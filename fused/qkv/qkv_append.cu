@@ -179,6 +179,6 @@ extern "C" int cairn_qkv_append(const struct cairn_qkv_append_args *args, void *
 	product.k = args->k;
 	product.dtype = product.out_dtype = args->dtype;
 	product.sms = args->sms;
-	return gemm_is_skinny(&product) ? gemm_skinny(&product, form, stream) :
+	return gemm_is_skinny(&product) ? gemm_skinny(&product, form, gemm_weight_16{}, stream) :
 	       gemm_tile<CAIRN_QKV_APPEND_M>(&product, form, stream);
 }

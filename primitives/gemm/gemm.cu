@@ -103,7 +103,7 @@ extern "C" int cairn_gemm(const struct cairn_gemm_args *args, void *stream)
 
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
-		return gemm_skinny(args, gemm_plain{ NULL }, stream);
+		return gemm_skinny(args, gemm_plain{ NULL }, gemm_weight_16{}, stream);
 	if (is_tile(args))
 		return cairn_gemm_tile(args, NULL, stream);
 	if (rounds_twice(args))
@@ -116,7 +116,7 @@ extern "C" int cairn_gemm_own(const struct cairn_gemm_args *args, const void *re
 {
 	CAIRN_TRY(cairn_gemm_check(args));
 	if (is_skinny(args))
-		return gemm_skinny(args, gemm_plain{ residual }, stream);
+		return gemm_skinny(args, gemm_plain{ residual }, gemm_weight_16{}, stream);
 	if (args->dtype == CAIRN_F32 || args->m > CAIRN_GEMM_OWN_M)
 		return cairn_error(EOPNOTSUPP, "gemm: m %d %s: only cuBLASLt supports it", args->m,
 				   cairn_dtype_name(args->dtype));

@@ -1,195 +1,32 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * gemm_fp8w - chooses the kernel for a shape; the memory-bound kernel for up to 8 rows of a
+ * gemm_fp8w - chooses the kernel for a shape
  *
  *   m             kernel
- *   1..8          gemm_fp8w_skinny_kernel, in this file
+ *   1..8          gemm_skinny_kernel (gemm_skinny.cuh): as fast as b can be read
  *   9..512        gemm_fp8w_tile_kernel (gemm_fp8w_tile.cu): tiles of b are widened on their way to wgmma;
  *                 with block scales only up to 256, where the contract demands exact products
  *   above         b is widened and scaled into the workspace, then cuBLASLt: 5 n k more bytes of traffic
  *
- * The skinny kernel is that of gemm.cu with half the bytes per weight: one CTA of 16 warps per SM,
- * persistent over units of 16 rows of b. The warps take the stages of a unit (256 along k: 16 rows x 256
- * bytes) in turn; each is an independent pipeline over a private ring of 2 stages filled by cp.async. The 16
- * partial sums are added in shared memory: two buffers, one __syncthreads per unit.
- *
- * Within 64 elements of k, lane 4 g + t takes bytes 16 t .. 16 t + 15 of row g and the same elements of a:
- * the assignment of elements to mma operands is arbitrary if it is the same for both. Bytes are widened to
- * 16 bits in registers (fp8.cuh): 2.5 instructions per pair of weights in bf16, a third of an SM's issue
- * slots at 20 bytes per clock and SM. Row scales are applied once at the end; with block scales, a new sum
- * starts every 128.
- *
- * Floor: reading b once, n k bytes at the rate of stream READ.
- *
- * Shared memory (dynamic):
- *	0		16 rings of 2 stages of 16 rows of 256 bytes; piece i of row r lies at i ^ 4 (r & 1)
- *	131072		float [2][16 warps][8 rows of a][16 rows of b], the partial sums
- *
  * Figures: NOTES.md.
  */
 #include "primitives/base/dtype.h"
-#include "primitives/ptx/fp8.cuh"
-#include "primitives/gemm/gemm.h"
-#include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/gemm/gemm_fp8w.cuh"
-#include "primitives/base/launch.h"
-#include "primitives/ptx/ptx_copy.cuh"
+#include "primitives/gemm/gemm_skinny.cuh"
+#include "primitives/ptx/fp8.cuh"
 
-#define WARPS		16
-#define STAGES		2	/* in a warp's ring */
-#define ROWS		16	/* rows of b in a unit */
-#define STAGE_K		256
-#define PIECES		(STAGE_K / 16)
-#define STAGE_BYTES	(ROWS * STAGE_K)
-#define RING_BYTES	(WARPS * STAGES * STAGE_BYTES)
-#define CHUNKS		(STAGE_K / 64)
-#define SKINNY_M	8
 #define TILE_M		512
-#define SUMS		(SKINNY_M * ROWS)
 
-/* A unit and one of its stages. */
-struct place {
-	int unit, stage;
+/* The product; the scales of rows of b are applied to its sums. */
+struct fp8w_rows : gemm_plain {
+	const float *scales;
+
+	template <int dtype>
+	GEMM_METHOD void store(const struct cairn_gemm_args &g, int i, int j, float sum) const
+	{
+		gemm_store(g, i, j, sum * scales[j], NULL);
+	}
 };
-
-/* num_stages is a multiple of WARPS, so that all warps have equally many; stages past k are zeros. */
-FP8 struct place next_place(struct place p, int num_stages)
-{
-	p.stage += WARPS;
-	if (p.stage >= num_stages) {
-		p.stage -= num_stages;
-		p.unit += gridDim.x;
-	}
-	return p;
-}
-
-/*
- * Each load instruction of the warp fetches two rows. Outside the matrix it stores zeros and reads nothing.
- */
-FP8 void fetch_stage(const struct cairn_gemm_fp8w_args &g, struct place p, int num_units, uint32_t ring,
-		     uint64_t policy)
-{
-	int lane = threadIdx.x & 31, piece = lane % PIECES, at = p.stage * STAGE_K + piece * 16;
-	int first = lane / PIECES, row = p.unit * ROWS + first;
-
-	if (p.unit < num_units) {
-		const uint8_t *src = g.b + (int64_t)row * g.k + at;
-		/* first is the parity of all rows of this lane, because rows advance by two */
-		uint32_t dst = ring + first * STAGE_K + (piece ^ first << 2) * 16;
-
-#pragma unroll
-		for (int i = 0; i < ROWS; i += 32 / PIECES) {
-			int valid = row + i < g.n && at < g.k;
-
-			ptx_cp_async_cg_hint(dst + i * STAGE_K, valid ? src + (int64_t)i * g.k : g.b,
-					     valid ? 16 : 0, policy);
-		}
-	}
-	ptx_cp_async_commit_group();
-}
-
-FP8 uint4 load_a(const struct cairn_gemm_fp8w_args &g, int row, int at)
-{
-	return row < g.m && at < g.k ? *(const uint4 *)((const uint16_t *)g.a + (int64_t)row * g.k + at) :
-				       make_uint4(0, 0, 0, 0);
-}
-
-template <int dtype, bool blocks> __global__ void __launch_bounds__(WARPS * 32, 1)
-gemm_fp8w_skinny_kernel(const __grid_constant__ struct cairn_gemm_fp8w_args g)
-{
-	extern __shared__ __align__(128) unsigned char s_mem[];
-	int lane = threadIdx.x & 31, warp = threadIdx.x / 32, quad = lane / 4, t = lane & 3;
-	float *s_sum = (float *)(s_mem + RING_BYTES);
-	uint32_t ring = ptx_smem(s_mem) + warp * STAGES * STAGE_BYTES;
-	uint32_t mine = ring + quad * STAGE_K, swap = (quad & 1) << 2;
-	uint64_t policy = ptx_createpolicy_evict_first();
-	int num_units = (g.n + ROWS - 1) / ROWS;
-	int num_stages = (g.k + STAGE_K * WARPS - 1) / (STAGE_K * WARPS) * WARPS;
-	int num_blocks = (g.k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
-	struct place here = { (int)blockIdx.x, warp }, ahead = here;
-	float sum[2][4] = { { 0 } };	/* [group of 8 rows of b][element] */
-	int slot = 0, buf = 0;
-
-	ptx_griddepcontrol_launch_dependents();
-	for (int i = 0; i < STAGES; i++) {
-		fetch_stage(g, ahead, num_units, ring + i * STAGE_BYTES, policy);
-		ahead = next_place(ahead, num_stages);
-	}
-	ptx_griddepcontrol_wait();
-	while (here.unit < num_units) {
-		struct place next = next_place(here, num_stages);
-		float scale[2] = { 0, 0 };
-		uint4 x[CHUNKS][2];
-
-#pragma unroll
-		for (int c = 0; c < CHUNKS; c++)
-#pragma unroll
-			for (int h = 0; h < 2; h++)
-				x[c][h] = load_a(g, quad, here.stage * STAGE_K + c * 64 + t * 16 + h * 8);
-		if (blocks) {
-			int block = here.stage * (STAGE_K / CAIRN_FP8_BLOCK);
-			const float *s = g.b_scale + here.unit * ROWS / CAIRN_FP8_BLOCK * num_blocks + block;
-
-			scale[0] = block < num_blocks ? s[0] : 0;
-			scale[1] = block + 1 < num_blocks ? s[1] : 0;
-		}
-		ptx_cp_async_wait_group<STAGES - 1>();
-		__syncwarp();
-#pragma unroll
-		for (int b = 0; b < STAGE_K / CAIRN_FP8_BLOCK; b++) {
-			float part[2][4] = { { 0 } };
-
-#pragma unroll
-			for (int c = b * (CHUNKS / 2); c < (b + 1) * (CHUNKS / 2); c++)
-#pragma unroll
-				for (int i = 0; i < 2; i++) {
-					float *to = blocks ? part[i] : sum[i];
-					uint32_t at = mine + slot * STAGE_BYTES + i * 8 * STAGE_K;
-					uint4 w = ptx_ld_shared_v4(at + ((c * 4 + t) ^ swap) * 16);
-
-					fp8w_mma<dtype>(to, x[c][0].x, x[c][0].y, w.x);
-					fp8w_mma<dtype>(to, x[c][0].z, x[c][0].w, w.y);
-					fp8w_mma<dtype>(to, x[c][1].x, x[c][1].y, w.z);
-					fp8w_mma<dtype>(to, x[c][1].z, x[c][1].w, w.w);
-				}
-			if (blocks) {
-#pragma unroll
-				for (int i = 0; i < 2; i++) {
-					sum[i][0] += scale[b] * part[i][0];
-					sum[i][1] += scale[b] * part[i][1];
-				}
-			}
-		}
-		__syncwarp();	/* all lanes have read the stage that is refilled next */
-		fetch_stage(g, ahead, num_units, ring + slot * STAGE_BYTES, policy);
-		ahead = next_place(ahead, num_stages);
-		slot ^= 1;
-		if (next.unit != here.unit) {
-			float *to = s_sum + (buf * WARPS + warp) * SUMS + quad * ROWS + 2 * t;
-
-#pragma unroll
-			for (int i = 0; i < 2; i++) {
-				*(float2 *)(to + 8 * i) = make_float2(sum[i][0], sum[i][1]);
-#pragma unroll
-				for (int k = 0; k < 4; k++)
-					sum[i][k] = 0;
-			}
-			__syncthreads();
-			if (threadIdx.x < SUMS) {
-				int i = threadIdx.x / ROWS, j = here.unit * ROWS + threadIdx.x % ROWS;
-				float total = 0;
-
-#pragma unroll
-				for (int w = 0; w < WARPS; w++)
-					total += s_sum[(buf * WARPS + w) * SUMS + threadIdx.x];
-				if (i < g.m && j < g.n)
-					fp8w_store(g, i, j, fp8w_finish(g, j, total));
-			}
-			buf ^= 1;
-		}
-		here = next;
-	}
-}
 
 /* ---- b widened in memory ---- */
 
@@ -272,25 +109,21 @@ static int by_tile(const struct cairn_gemm_fp8w_args *g)
 
 static int launch_skinny(const struct cairn_gemm_fp8w_args *g, void *stream)
 {
-	int units = (g->n + ROWS - 1) / ROWS, num_sms = cairn_sms_of(g->sms);
-	struct cairn_launch launch = { 0 };
-	void *params[] = { (void *)g };
-	const void *kernel;
+	const struct cairn_gemm_args product = {
+		.size = sizeof(product), .out = g->out, .a = g->a, .b = g->b, .bias = g->bias, .m = g->m,
+		.n = g->n, .k = g->k, .dtype = g->dtype, .out_dtype = g->out_dtype, .sms = g->sms,
+	};
+	struct gemm_weight_e4m3_blocks blocks;
+	struct fp8w_rows rows;
 
-	if (num_sms < 0)
-		return num_sms;
-	if (g->scale_kind)
-		kernel = g->dtype == CAIRN_BF16 ? (const void *)gemm_fp8w_skinny_kernel<CAIRN_BF16, true> :
-			 (const void *)gemm_fp8w_skinny_kernel<CAIRN_F16, true>;
-	else
-		kernel = g->dtype == CAIRN_BF16 ? (const void *)gemm_fp8w_skinny_kernel<CAIRN_BF16, false> :
-			 (const void *)gemm_fp8w_skinny_kernel<CAIRN_F16, false>;
-	launch.grid[0] = units < num_sms ? units : num_sms;
-	launch.block[0] = WARPS * 32;
-	launch.smem = RING_BYTES + 2 * WARPS * SUMS * sizeof(float);
-	launch.pdl = !g->sms;	/* a dependent launch would take SMs that are not this call's */
-	launch.stream = stream;
-	return cairn_launch(kernel, &launch, params);
+	if (g->scale_kind) {
+		blocks.scales = g->b_scale;
+		blocks.num_blocks = (g->k + CAIRN_FP8_BLOCK - 1) / CAIRN_FP8_BLOCK;
+		return gemm_skinny(&product, gemm_plain{ NULL }, blocks, stream);
+	}
+	rows.residual = NULL;
+	rows.scales = g->b_scale;
+	return gemm_skinny(&product, rows, gemm_weight_e4m3{}, stream);
 }
 
 extern "C" int cairn_gemm_fp8w(const struct cairn_gemm_fp8w_args *g, void *stream)

@@ -35,12 +35,14 @@
  * Floor: reading b once, n k bytes, while that takes longer than 2 m n k operations: up to m = 90 or so.
  * Figures and optimisation history: NOTES.md.
  */
+#include "primitives/base/tensor_map.h"
 #include "primitives/gemm/gemm_fp8w.cuh"
 #include "primitives/gemm/gemm_shape.h"
-#include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/ptx/elect.cuh"
-#include "primitives/base/tensor_map.h"
+#include "primitives/ptx/fp8.cuh"
+#include "primitives/ptx/ptx_copy.cuh"
 #include "primitives/ptx/wgmma.cuh"
+#include "primitives/rows/row.cuh"
 
 #define BARRIER_BYTES	(3 * 8 * MAX_RING)
 #define PERMUTERS	3		/* warps */
@@ -250,6 +252,19 @@ FP8 void multiply(const struct shared &s, const struct tile &t, int ring, int nt
 #pragma unroll
 	for (int j = 0; blocks && i >= sets && j < cols / 2; j++)
 		sum[j] += scales[i - sets] * d[j];
+}
+
+/* Applies the scale of the weight's row (scale_kind 0) and the bias to a finished sum. */
+FP8 float fp8w_finish(const struct cairn_gemm_fp8w_args &g, int col, float v)
+{
+	if (!g.scale_kind)
+		v *= g.b_scale[col];
+	return g.bias ? v + row_load(g.bias, g.dtype, col) : v;
+}
+
+FP8 void fp8w_store(const struct cairn_gemm_fp8w_args &g, int row, int col, float v)
+{
+	row_store(g.out, g.out_dtype, (int64_t)row * g.n + col, v);
 }
 
 /*

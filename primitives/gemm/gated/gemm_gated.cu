@@ -71,6 +71,6 @@ extern "C" int cairn_gemm_gated(const struct cairn_gemm_gated_args *args, void *
 
 	CAIRN_TRY(cairn_gemm_gated_check(args));
 	product = cairn_gemm_gated_product(args);
-	return gemm_is_skinny(&product) ? gemm_skinny(&product, gated{}, stream) :
+	return gemm_is_skinny(&product) ? gemm_skinny(&product, gated{}, gemm_weight_16{}, stream) :
 	       gemm_tile<CAIRN_GEMM_GATED_M>(&product, gated{}, stream);
 }
