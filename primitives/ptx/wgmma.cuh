@@ -310,8 +310,12 @@ template <int n> PTX void ptx_wgmma_e4m3_ss(float *d, uint64_t a, uint64_t b, in
 
 template <int n> PTX void ptx_wgmma_e4m3_ss_k(float *d, uint32_t a, uint32_t b, int add)
 {
-	static_assert(n == 64 || n == 128, "no such product");
-	if constexpr (n == 64)
+	static_assert(n == 16 || n == 32 || n == 64 || n == 128, "no such product");
+	if constexpr (n == 16)
+		WGMMA_E4M3_SS_K(16, 8, 9, 10);
+	else if constexpr (n == 32)
+		WGMMA_E4M3_SS_K(32, 16, 17, 18);
+	else if constexpr (n == 64)
 		WGMMA_E4M3_SS_K(64, 32, 33, 34);
 	else
 		WGMMA_E4M3_SS_K(128, 64, 65, 66);

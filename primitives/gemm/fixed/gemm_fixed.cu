@@ -16,13 +16,15 @@ extern "C" int cairn_gemm_fixed(const struct cairn_gemm_fixed_args *g, void *str
 	struct cairn_gemm_fixed_args args;
 	struct gemm_fixed_shape shape;
 	struct gemm_fixed_plan p;
+	int32_t multiple;
 
 	CAIRN_TRY(cairn_gemm_fixed_check(g));
 	if (g->dtype == CAIRN_F16)
 		kernel = (const void *)gemm_fixed_kernel<CAIRN_F16>;
 	cairn_copy_args(&args, g, sizeof(args));
 	args.out_stride = cairn_gemm_fixed_out_stride(g);	/* the kernel's out_stride is never 0 */
-	CAIRN_TRY(find_shape(&shape, &args, g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16,
+	multiple = g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL ? 32 : 16;
+	CAIRN_TRY(find_shape(&shape, &args, multiple, g->m > GEMM_FIXED_GROUP_ROWS ? 32 : multiple,
 			     GEMM_FIXED_MOST_WIDTH, kernel));
 	p = gemm_fixed_choose(&shape);
 	CAIRN_TRY(finish_plan(&p, &args, "gemm_fixed"));

@@ -50,7 +50,7 @@ TILE void multiply(const struct gemm_fixed_plan &p, const struct mine &s, struct
 	for (int i = 0; i < p.stages; i++) {
 		const uint32_t at = s.ring + t->slot * s.stage_bytes;
 		const uint64_t a = wgmma_desc(at + group * GROUP_BYTES, 0);
-		const uint64_t b = wgmma_desc(at + p.groups * GROUP_BYTES, 0);
+		const uint64_t b = wgmma_desc(at + p.rows_a * ROW_BYTES, 0);
 
 		ptx_mbarrier_wait(s.full + t->slot * 8, t->parity);
 		wgmma_keep<width / 2>(d);
@@ -91,6 +91,7 @@ TILE void consume(const struct cairn_gemm_fixed_args &g, const struct maps &maps
 			multiply<dtype, n>(p, s, &turn, mark, d); \
 			break
 		switch (p.width) {
+		WIDTH(16);
 		WIDTH(32);
 		WIDTH(48);
 		WIDTH(64);

@@ -15,7 +15,7 @@ static inline int map_a(CUtensorMap *map, const struct cairn_gemm_fixed_args *g,
 	const struct cairn_tensor_layout t = {
 		.data = g->a, .dims = 2, .element_bytes = 2, .size = { (uint64_t)g->k, (uint64_t)g->m },
 		.stride = { (uint64_t)cairn_gemm_fixed_a_stride(g) * 2 },
-		.box = { GEMM_FIXED_STAGE_K, (uint32_t)(GEMM_FIXED_GROUP_ROWS * p->groups) },
+		.box = { GEMM_FIXED_STAGE_K, (uint32_t)p->rows_a },
 		.swizzle = 128, .promotion = 128,
 	};
 
@@ -27,10 +27,11 @@ static inline int map_b(CUtensorMap *map, const struct cairn_gemm_fixed_args *g,
 			const struct gemm_fixed_plan *p, const char *caller)
 {
 	const int silu = g->epilogue == CAIRN_GEMM_FIXED_SILU_MUL;
-	const uint64_t row = (uint64_t)g->k * 2, n = (uint64_t)g->n, width = (uint64_t)p->width;
+	const uint64_t row = (uint64_t)g->k * 2, n = (uint64_t)g->n;
+	const uint32_t rows = (uint32_t)(p->width / p->pair);
 	struct cairn_tensor_layout t = {
 		.data = g->b, .dims = 4, .element_bytes = 2, .size = { (uint64_t)g->k, n, 1, 1 },
-		.stride = { row, row, row }, .box = { GEMM_FIXED_STAGE_K, (uint32_t)width / 2, 1, 1 },
+		.stride = { row, row, row }, .box = { GEMM_FIXED_STAGE_K, rows, 1, 1 },
 		.swizzle = 128, .promotion = 128,
 	};
 
@@ -38,7 +39,7 @@ static inline int map_b(CUtensorMap *map, const struct cairn_gemm_fixed_args *g,
 		t.size[1] = t.box[1] = 8;
 		t.size[2] = t.box[2] = 2;
 		t.size[3] = n / 16;
-		t.box[3] = (uint32_t)width / 32;
+		t.box[3] = rows / 16;
 		t.stride[1] = n / 2 * row;
 		t.stride[2] = 8 * row;
 	}
@@ -70,14 +71,14 @@ static inline int map_out(CUtensorMap *map, const struct cairn_gemm_fixed_args *
 	return cairn_tensor_map(map, &t, caller);
 }
 
-/* multiple, batch: of struct gemm_fixed_shape. kernel: any with the resources of the launch */
+/* multiple, least, batch: of struct gemm_fixed_shape. kernel: any with the resources of the launch */
 static inline int find_shape(struct gemm_fixed_shape *s, const struct cairn_gemm_fixed_args *g,
-			     int32_t multiple, int32_t batch, const void *kernel)
+			     int32_t multiple, int32_t least, int32_t batch, const void *kernel)
 {
 	const struct cairn_launch pair = { .grid = { 2 }, .block = { THREADS }, .smem = SMEM_BYTES,
 					   .cluster = 2 };
 
-	*s = { .m = g->m, .n = g->n, .k = g->k, .multiple = multiple, .batch = batch };
+	*s = { .m = g->m, .n = g->n, .k = g->k, .multiple = multiple, .least = least, .batch = batch };
 	s->sms = cairn_sms_of(g->sms);
 	if (s->sms < 0)
 		return s->sms;

@@ -26,7 +26,7 @@
 #define GEMM_FIXED_MOST_WIDTH	256
 #define GEMM_FIXED_DATA_BYTES	(224 * 1024)	/* the ring and staged results */
 #define GEMM_FIXED_STAGED_BYTES	(16 * 1024)	/* of a warpgroup: 256 bytes of each of its rows */
-#define GEMM_FIXED_MAX_SLOTS	16
+#define GEMM_FIXED_MAX_SLOTS	40
 #define GEMM_FIXED_TOGETHER	2048		/* rows of a whose tiles are taken before the next columns */
 #define GEMM_FIXED_MOST		(0x7fffffff - 511)	/* m and n at most: tiles may end behind them */
 
@@ -37,8 +37,9 @@ struct gemm_fixed_divisor {
 };
 
 struct gemm_fixed_plan {
-	int32_t width;			/* rows of b of a tile: 32 to 256, a multiple of 16 */
+	int32_t width;			/* rows of b of a tile: 16 to 256, a multiple of 16 */
 	int32_t groups;			/* warpgroups that multiply: 1 or 2 */
+	int32_t rows_a;			/* rows of a that a stage has room for, a multiple of 8 */
 	int32_t pair;			/* CTAs of a cluster: 1 or 2 */
 	int32_t slots, stages;		/* stages in the ring; stages of a tile */
 	int32_t by_tma;			/* whether results leave by TMA */
@@ -54,9 +55,9 @@ GEMM_FIXED_PLAN int32_t gemm_fixed_div_up(int64_t a, int64_t b)
 	return (int32_t)((a + b - 1) / b);
 }
 
-GEMM_FIXED_PLAN int32_t gemm_fixed_stage_bytes(int32_t groups, int32_t width)
+GEMM_FIXED_PLAN int32_t gemm_fixed_stage_bytes(const struct gemm_fixed_plan *p)
 {
-	return (groups * GEMM_FIXED_GROUP_ROWS + width) * GEMM_FIXED_STAGE_K * 2;
+	return (p->rows_a + p->width) * GEMM_FIXED_STAGE_K * 2;
 }
 
 /* Returns the rows of a in a unit. */
@@ -101,10 +102,40 @@ GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at
 /* The call as far as the plan needs it; sms: those that it may use. */
 struct gemm_fixed_shape {
 	int32_t m, n, k, sms;
-	int32_t multiple;		/* the width is a multiple of it: 16, or 32 with SILU_MUL */
+	int32_t multiple, least;	/* widths are multiples, or halves and so on down to the least */
 	int32_t batch;			/* rows of b that a product has at most: 256, 128 in gemm_fp8 */
 	int32_t pairs;			/* clusters of two CTAs that the device holds at once */
 };
+
+/* Returns the clocks that a warpgroup takes for a stage if no other one multiplies, as measured. */
+static inline int64_t gemm_fixed_lone_stage(int32_t width, int32_t batch)
+{
+	const int64_t fetch = width * GEMM_FIXED_STAGE_K * 2 / 40;
+	int64_t clocks = 225 + width / 2;
+
+	if (batch < GEMM_FIXED_MOST_WIDTH)	/* gemm_fp8, which has sums to add */
+		clocks = width <= GEMM_FIXED_GROUP_ROWS ? 150 + 8 * width / 5 : 100 + 16 * width / 5;
+	else if (clocks < 2 * width)
+		clocks = 2 * width;
+	return clocks > fetch ? clocks : fetch;
+}
+
+/*
+ * Estimates the clocks of a call with up to 64 rows of a. Memory delivers b at 2560 bytes a clock; a quarter
+ * of the shorter of work and memory is not overlapped by the longer. If at most half of the SMs have a tile,
+ * the next kernel begins to fetch its b on the others.
+ */
+static inline int64_t gemm_fixed_few_clocks(const struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
+{
+	const int64_t rounds = gemm_fixed_div_up(p->cols, p->clusters);
+	const int64_t work = rounds * p->stages * gemm_fixed_lone_stage(p->width, s->batch) +
+			     (rounds - 1) * 4 * p->width;
+	const int64_t memory = (int64_t)p->cols * p->width * p->stages * GEMM_FIXED_STAGE_K * 2 / 2560;
+
+	const int64_t overlap = work > memory ? work + memory / 4 : memory + work / 4;
+
+	return overlap + 12 * p->width + (2 * p->clusters > s->sms ? 9500 : 5200);
+}
 
 /*
  * Estimates the clocks of the call. A stage takes as long as the slowest of three activities. Multiplying: an
@@ -126,6 +157,8 @@ static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const s
 	const int64_t stage = (longer > shared ? longer : shared) + fetch / 8;
 	const int64_t rounds = gemm_fixed_div_up((int64_t)p->rows * p->cols, p->clusters);
 
+	if (p->groups == 1)
+		return gemm_fixed_few_clocks(p, s);
 	return 1500 + rounds * (p->stages * stage + 4 * p->width);
 }
 
@@ -133,11 +166,13 @@ static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const s
 static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struct gemm_fixed_shape *s)
 {
 	const int32_t ring = GEMM_FIXED_DATA_BYTES - p->groups * GEMM_FIXED_STAGED_BYTES;
-	const int32_t slots = ring / gemm_fixed_stage_bytes(p->groups, p->width);
 	const int32_t most = p->pair == 1 ? s->sms : s->sms / 2 < s->pairs ? s->sms / 2 : s->pairs;
 	const int32_t band = GEMM_FIXED_TOGETHER / gemm_fixed_unit_rows(p);
+	int32_t slots;
 	int64_t units;
 
+	p->rows_a = p->groups > 1 ? GEMM_FIXED_GROUP_ROWS * p->groups : gemm_fixed_div_up(s->m, 8) * 8;
+	slots = ring / gemm_fixed_stage_bytes(p);
 	p->slots = slots < GEMM_FIXED_MAX_SLOTS ? slots : GEMM_FIXED_MAX_SLOTS;
 	p->stages = gemm_fixed_div_up(s->k, GEMM_FIXED_STAGE_K);
 	p->rows = gemm_fixed_div_up(s->m, gemm_fixed_unit_rows(p));
@@ -153,6 +188,12 @@ static inline int32_t gemm_fixed_complete(struct gemm_fixed_plan *p, const struc
 	return (int32_t)units;
 }
 
+/* Returns whether tiles of up to 64 rows may have this width. Others below 128 were slower than 64. */
+static inline bool gemm_fixed_few_width(int32_t width)
+{
+	return width >= 2 * GEMM_FIXED_GROUP_ROWS || GEMM_FIXED_GROUP_ROWS % width == 0;
+}
+
 /*
  * Chooses the width and whether CTAs run in pairs: the least clocks, then the greater width. The CTAs of a
  * pair wait for each other, so pairs only pay if clusters have more than two tiles (NOTES.md). `clusters` is
@@ -164,12 +205,13 @@ static inline struct gemm_fixed_plan gemm_fixed_choose(const struct gemm_fixed_s
 	int64_t least = 0;
 
 	for (int32_t pair = s->m > 2 * GEMM_FIXED_GROUP_ROWS ? 2 : 1; pair; pair--)
-		for (int32_t width = GEMM_FIXED_MOST_WIDTH; width >= 32; width -= s->multiple) {
+		for (int32_t width = GEMM_FIXED_MOST_WIDTH; width >= s->least;
+		     width -= width > s->multiple ? s->multiple : width / 2) {
 			struct gemm_fixed_plan p = { .width = width, .pair = pair };
 			int64_t clocks;
 
 			p.groups = s->m > GEMM_FIXED_GROUP_ROWS ? 2 : 1;
-			if (!gemm_fixed_complete(&p, s))
+			if ((p.groups == 1 && !gemm_fixed_few_width(width)) || !gemm_fixed_complete(&p, s))
 				continue;
 			if (pair == 2 && (int64_t)p.rows * p.cols <= 2 * p.clusters)
 				continue;

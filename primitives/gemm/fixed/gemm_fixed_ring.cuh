@@ -3,11 +3,14 @@
  * gemm_fixed_ring - tiles and the ring of operands that gemm_fixed and gemm_fp8 share: all but the products
  *
  * Warps: up to two warpgroups multiply, each 64 rows of a by the whole width of the tile, and write their
- * results; one thread of the third fetches by TMA. It runs ahead as far as the ring allows, into the next
+ * results; a thread of the third fetches by TMA. It runs ahead as far as the ring allows, into the next
  * tile too, so that stages arrive while results are written. With up to 64 rows of a only one warpgroup
- * multiplies.
+ * multiplies, and four threads take stages in turn: one starts a copy in about 120 clocks, and stages are
+ * small.
  *
  * A stage is 128 bytes of each row: 64 elements of 16 bits, or 128 of 8 bits, which count here as 64 pairs.
+ * With up to 64 rows of a it has room only for these, in eights. wgmma then takes as the other rows of a what
+ * lies behind, whatever it is: their results are not written.
  *
  * Pairs. The two CTAs of a cluster have tiles one below the other. Each fetches its rows of a and one half of
  * the rows of b, which it multicasts to both. A slot is therefore free when the consumers of both CTAs have
@@ -17,7 +20,7 @@
  * result are in one thread. The map of b has these as dimensions: k, eight rows, gate and up, and the eights.
  *
  * Shared memory (dynamic), rows of 128 bytes, swizzled by 128 bytes:
- *	the ring	slots of	[64 * groups rows of a], [width rows of b]	208 KiB at most
+ *	the ring	slots of	[rows of a], [width rows of b]			208 KiB at most
  *	results		[warps][2][16 rows]						16 KiB a warpgroup
  *	barriers	full, empty [MAX_SLOTS]
  * mbarriers: full: one arrival, and bytes; empty: one arrival of each warp that multiplies, of both CTAs.
@@ -37,7 +40,8 @@
 #include "primitives/ptx/ptx_copy.cuh"
 
 #define CONSUMERS	256
-#define THREADS		(CONSUMERS + 128)
+#define PRODUCERS	4		/* the ring has at least as many slots */
+#define THREADS		(CONSUMERS + PRODUCERS * 32)
 #define ROW_BYTES	128
 #define GROUP_BYTES	(GEMM_FIXED_GROUP_ROWS * ROW_BYTES)
 #define WARP_ROWS	16
@@ -48,8 +52,8 @@
 #define TILE		static __device__ __forceinline__
 
 /*
- * Boxes: 64 of k, and the rows of a of a tile, or half the rows of b of a tile. b has four dimensions, of
- * which PLAIN uses two.
+ * Boxes: 64 of k, and the rows of a of a tile, or the rows of b, in a pair half of them. b has four
+ * dimensions, of which PLAIN uses two.
  */
 struct maps {
 	CUtensorMap a, b;
@@ -62,10 +66,13 @@ struct mine {
 	int32_t rank, cluster, stage_bytes;
 };
 
-/* Where a tile lies: its first row of a, its columns of out, where the two halves of its rows of b begin. */
+/*
+ * Where a tile lies: its first row of a, its columns of out, its first row of b and the first one of the
+ * second half (with SILU_MUL eights of rows).
+ */
 struct tile {
 	int32_t row, col, end;
-	int32_t b[2];			/* rows, or with SILU_MUL eights of rows */
+	int32_t b, half;
 };
 
 /* Position in the ring; the producer starts with parity 1, consumers with parity 0. */
@@ -93,38 +100,34 @@ TILE struct tile find_tile(const struct cairn_gemm_fixed_args &g, const struct g
 	if (g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL) {
 		t.col = col * (p.width / 2);
 		t.end = min(g.n / 2, t.col + p.width / 2);
-		t.b[0] = t.col / 8;
-		t.b[1] = t.b[0] + p.width / 32;
+		t.b = t.col / 8;
+		t.half = t.b + p.width / 32;
 	} else {
-		t.col = t.b[0] = col * p.width;
+		t.col = t.b = col * p.width;
 		t.end = min(g.n, t.col + p.width);
-		t.b[1] = t.b[0] + p.width / 2;
+		t.half = t.b + p.width / 2;
 	}
 	return t;
 }
 
-/* ---- the producer, one thread ---- */
+/* ---- the producers, one thread each ---- */
 
-/* Fetches the rows of b of a stage: both halves, or in a pair this CTA's half for both CTAs. */
+/* Fetches the rows of b of a stage, or in a pair this CTA's half for both CTAs. */
 TILE void fetch_b(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
 		  const struct gemm_fixed_plan &p, const struct mine &s, const struct tile &t, int stage,
 		  int slot)
 {
 	const bool silu = g.epilogue == CAIRN_GEMM_FIXED_SILU_MUL;
-	const int32_t half = p.width / 2 * ROW_BYTES, k = stage * GEMM_FIXED_STAGE_K;
-	const uint32_t to = s.ring + slot * s.stage_bytes + p.groups * GROUP_BYTES, full = s.full + slot * 8;
+	const int32_t k = stage * GEMM_FIXED_STAGE_K, first = s.rank ? t.half : t.b;
+	const int32_t row = silu ? 0 : first, eight = silu ? first : 0;
+	const uint32_t to = s.ring + slot * s.stage_bytes + (p.rows_a + s.rank * p.width / 2) * ROW_BYTES;
+	const uint32_t full = s.full + slot * 8;
 
 	ptx_mbarrier_arrive_expect_tx(full, s.stage_bytes);
-#pragma unroll
-	for (int i = 0; i < 2; i++) {
-		const int32_t row = silu ? 0 : t.b[i], eight = silu ? t.b[i] : 0;
-
-		if (p.pair == 1)
-			ptx_cp_async_bulk_tensor_4d_g2s(to + i * half, &maps.b, k, row, 0, eight, full);
-		else if (i == s.rank)
-			ptx_cp_async_bulk_tensor_4d_g2s_multicast(to + i * half, &maps.b, k, row, 0, eight,
-								  full, 3);
-	}
+	if (p.pair == 1)
+		ptx_cp_async_bulk_tensor_4d_g2s(to, &maps.b, k, row, 0, eight, full);
+	else
+		ptx_cp_async_bulk_tensor_4d_g2s_multicast(to, &maps.b, k, row, 0, eight, full, 3);
 }
 
 TILE void fetch_a(const struct maps &maps, const struct mine &s, const struct tile &t, int stage, int slot)
@@ -133,29 +136,38 @@ TILE void fetch_a(const struct maps &maps, const struct mine &s, const struct ti
 					t.row, s.full + slot * 8);
 }
 
-/* b does not depend on the preceding kernel: the first stages get b before that kernel has ended, then a. */
+/*
+ * Producer nth of so many, which take the stages of all tiles in turn. b does not depend on the preceding
+ * kernel: the first stages get b before that kernel has ended, then a.
+ */
 TILE void fetch(const struct cairn_gemm_fixed_args &g, const struct maps &maps,
-		const struct gemm_fixed_plan &p, const struct mine &s)
+		const struct gemm_fixed_plan &p, const struct mine &s, int nth, int producers)
 {
 	const int32_t units = p.rows * p.cols, early = min(p.slots, p.stages);
-	struct turn turn = { early % p.slots, (uint32_t)(early < p.slots) };
 	struct tile t = find_tile(g, p, s, s.cluster);
-	int i;
+	struct turn turn = { nth, 1 };
+	int unit = s.cluster, i;
 
-	for (i = 0; i < early; i++)
+	for (i = nth; i < early; i += producers)
 		fetch_b(g, maps, p, s, t, i, i);
 	ptx_griddepcontrol_wait();
-	for (i = 0; i < early; i++)
+	for (i = nth; i < early; i += producers)
 		fetch_a(maps, s, t, i, i);
-	for (int unit = s.cluster; unit < units; unit += p.clusters) {
-		t = find_tile(g, p, s, unit);
-		for (; i < p.stages; i++) {
-			ptx_mbarrier_wait_cluster(s.empty + turn.slot * 8, turn.parity);
-			fetch_b(g, maps, p, s, t, i, turn.slot);
-			fetch_a(maps, s, t, i, turn.slot);
-			advance(&turn, p.slots);
+	for (turn.slot = i;; i += producers, turn.slot += producers) {
+		if (turn.slot >= p.slots) {	/* at most once: the ring has a slot for each producer */
+			turn.slot -= p.slots;
+			turn.parity ^= 1;
 		}
-		i = 0;
+		if (i >= p.stages) {
+			for (; i >= p.stages; i -= p.stages)
+				unit += p.clusters;
+			if (unit >= units)
+				return;
+			t = find_tile(g, p, s, unit);
+		}
+		ptx_mbarrier_wait_cluster(s.empty + turn.slot * 8, turn.parity);
+		fetch_b(g, maps, p, s, t, i, turn.slot);
+		fetch_a(maps, s, t, i, turn.slot);
 	}
 }
 
@@ -177,7 +189,7 @@ TILE struct mine lay_out(const struct gemm_fixed_plan &p, const void *s_mem)
 
 	s.rank = blockIdx.x % p.pair;
 	s.cluster = blockIdx.x / p.pair;
-	s.stage_bytes = gemm_fixed_stage_bytes(p.groups, p.width);
+	s.stage_bytes = gemm_fixed_stage_bytes(&p);
 	s.ring = ptx_smem(s_mem);
 	s.staged = s.ring + p.slots * s.stage_bytes;
 	s.full = s.ring + GEMM_FIXED_DATA_BYTES;
@@ -195,7 +207,7 @@ TILE void sync_cluster(void)
 }
 
 /*
- * The body of a kernel: one thread fetches, and each warpgroup that has rows calls consume(mine), which takes
+ * The body of a kernel: producers fetch, and each warpgroup that has rows calls consume(mine), which takes
  * every stage of every tile of this cluster from the ring.
  */
 template <int consumer_regs, int producer_regs, class consumer>
@@ -203,6 +215,7 @@ TILE void run_tiles(const struct cairn_gemm_fixed_args &g, const struct maps &ma
 		    const struct gemm_fixed_plan &p, const void *s_mem, consumer consume)
 {
 	const struct mine s = lay_out(p, s_mem);
+	const int producers = p.groups == 1 ? PRODUCERS : 1, nth = (threadIdx.x - CONSUMERS) / 32;
 
 	if (threadIdx.x == 0) {
 		ptx_prefetch_tensormap(&maps.a);
@@ -221,8 +234,8 @@ TILE void run_tiles(const struct cairn_gemm_fixed_args &g, const struct maps &ma
 		sync_cluster();
 	if (threadIdx.x >= CONSUMERS) {
 		ptx_setmaxnreg_dec<producer_regs>();
-		if (threadIdx.x == CONSUMERS)
-			fetch(g, maps, p, s);
+		if (threadIdx.x % 32 == 0 && nth < producers)
+			fetch(g, maps, p, s, nth, producers);
 	} else {
 		ptx_setmaxnreg_inc<consumer_regs>();
 		if (threadIdx.x / 128 < p.groups)

@@ -457,17 +457,19 @@ static void plan_is_complete(struct cairn_test *t)
 	static const int sms[] = { 1, 2, 3, 7, 64, 131, 132 };
 
 	for (size_t i = 0; i < ARRAY_SIZE(ms) * ARRAY_SIZE(ns) * ARRAY_SIZE(sms); i++) {
+		const int m = ms[i % ARRAY_SIZE(ms)], multiple = 16 + (int)(i % 2) * 16;
 		const struct gemm_fixed_shape s = {
-			.m = ms[i % ARRAY_SIZE(ms)], .n = ns[i / ARRAY_SIZE(ms) % ARRAY_SIZE(ns)], .k = 520,
-			.sms = sms[i / ARRAY_SIZE(ms) / ARRAY_SIZE(ns)], .multiple = 16 + (int)(i % 2) * 16,
-			.pairs = 64, .batch = GEMM_FIXED_MOST_WIDTH,
+			.m = m, .n = ns[i / ARRAY_SIZE(ms) % ARRAY_SIZE(ns)], .k = 520,
+			.sms = sms[i / ARRAY_SIZE(ms) / ARRAY_SIZE(ns)], .multiple = multiple,
+			.least = m > GEMM_FIXED_GROUP_ROWS ? 32 : multiple, .pairs = 64,
+			.batch = GEMM_FIXED_MOST_WIDTH,
 		};
 		const struct gemm_fixed_plan p = gemm_fixed_choose(&s);
 
 		EXPECT(t, p.clusters >= 1 && p.clusters <= p.rows * p.cols);
 		EXPECT(t, p.clusters * p.pair <= s.sms);
 		EXPECT(t, p.pair == 1 || p.clusters <= s.pairs);
-		EXPECT(t, p.slots * gemm_fixed_stage_bytes(p.groups, p.width) <=
+		EXPECT(t, p.slots * gemm_fixed_stage_bytes(&p) <=
 		       GEMM_FIXED_DATA_BYTES - p.groups * GEMM_FIXED_STAGED_BYTES);
 		EXPECT(t, p.groups == 1 || p.slots >= 4);
 		EXPECT(t, p.stages == 9 && p.width % s.multiple == 0);
@@ -483,7 +485,7 @@ static void plan_of_bands(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(ms) * ARRAY_SIZE(sms); i++) {
 		const struct gemm_fixed_shape s = {
 			.m = ms[i % ARRAY_SIZE(ms)], .n = 100, .k = 64, .sms = sms[i / ARRAY_SIZE(ms)],
-			.multiple = 16, .pairs = 64, .batch = GEMM_FIXED_MOST_WIDTH,
+			.multiple = 16, .least = 32, .pairs = 64, .batch = GEMM_FIXED_MOST_WIDTH,
 		};
 		const struct gemm_fixed_plan p = gemm_fixed_choose(&s);
 
@@ -501,7 +503,8 @@ static void plan_of_prompts(struct cairn_test *t)
 		const int l = (int)(i / ARRAY_SIZE(sms));
 		const struct gemm_fixed_shape s = {
 			.m = 1024, .n = llama[l].n, .k = llama[l].k, .sms = sms[i % ARRAY_SIZE(sms)],
-			.multiple = llama[l].silu ? 32 : 16, .pairs = 66, .batch = GEMM_FIXED_MOST_WIDTH,
+			.multiple = llama[l].silu ? 32 : 16, .least = 32, .pairs = 66,
+			.batch = GEMM_FIXED_MOST_WIDTH,
 		};
 		const struct gemm_fixed_plan p = gemm_fixed_choose(&s);
 		const int rounds = gemm_fixed_div_up((int64_t)p.rows * p.cols, p.clusters);
@@ -516,7 +519,8 @@ static void plan_of_prompts(struct cairn_test *t)
 static void too_many_tiles(struct cairn_test *t)
 {
 	const struct gemm_fixed_shape s = { .m = 0x7fffff00, .n = 0x7fffff00, .k = 8, .sms = 132,
-					    .pairs = 66, .multiple = 16, .batch = GEMM_FIXED_MOST_WIDTH };
+					    .pairs = 66, .multiple = 16, .least = 32,
+					    .batch = GEMM_FIXED_MOST_WIDTH };
 
 	EXPECT(t, gemm_fixed_choose(&s).clusters == 0);
 }

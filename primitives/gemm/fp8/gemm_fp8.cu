@@ -14,6 +14,10 @@
 template <int dtype, bool blocks> static const void *kernel_of(int32_t width)
 {
 	switch (width) {
+	case 16:
+		return (const void *)gemm_fp8_kernel<dtype, blocks, 16>;
+	case 32:
+		return (const void *)gemm_fp8_kernel<dtype, blocks, 32>;
 	case 64:
 		return (const void *)gemm_fp8_kernel<dtype, blocks, 64>;
 	case 128:
@@ -90,7 +94,8 @@ extern "C" int cairn_gemm_fp8(const struct cairn_gemm_fp8_args *g, void *stream)
 	cairn_copy_args(&args, g, sizeof(args));
 	args.a_scale_stride = cairn_gemm_fp8_a_scale_stride(&args);	/* never 0 in the kernel */
 	tiles = as_pairs(&args, args.n);
-	CAIRN_TRY(find_shape(&shape, &tiles, BATCH / 2, BATCH, kernel_for(&args, GEMM_FIXED_MOST_WIDTH)));
+	CAIRN_TRY(find_shape(&shape, &tiles, BATCH / 2, args.m > GEMM_FIXED_GROUP_ROWS ? BATCH / 2 : 16,
+			     BATCH, kernel_for(&args, GEMM_FIXED_MOST_WIDTH)));
 	parts = gemm_fp8_choose_parts(&shape);
 	args.n = parts.n[0];
 	CAIRN_TRY(launch_part(&args, g->n, &parts.plan[0], stream));

@@ -11,7 +11,8 @@
  * adds, the other one multiplies: a batch takes the tensor cores 256 clocks, and adding it 190 to 230
  * (NOTES.md). So everything else is kept out of the way: during the last batch of a stage the next one is
  * looked up, and the scales of the next tile are loaded while the results of a tile are written. Tiles of 192
- * columns leave registers for both batches of a stage.
+ * columns leave registers for both batches of a stage, and those of up to 64, which products of few rows
+ * have, for the batches of two stages.
  *
  * Order of sums: stages follow k. Rows and columns outside of the matrices arrive as zeros.
  *
@@ -27,6 +28,8 @@
 
 #define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
 #define TURN_BARRIER	1			/* number 0 is __syncthreads() */
+#define AHEAD		8			/* stages */
+#define is_narrow(width)	((width) <= BATCH / 2)
 
 /*
  * The scales of blocks. Each lane has one of the scales that its warp needs for a stage: lanes 0 to 15 those
@@ -128,7 +131,7 @@ TILE void batch(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_pla
 	float factor[2];
 
 	start_batch<n>(part, stage->low + threadIdx.x / 128 * (GROUP_BYTES / 16),
-		       stage->low + p.groups * (GROUP_BYTES / 16) + first * (ROW_BYTES / 16));
+		       stage->low + (p.rows_a + first) * (ROW_BYTES / 16));
 	if (last) {
 		advance(&stage->turn, p.slots);
 		find_stage(s, stage);
@@ -176,7 +179,7 @@ TILE void both_batches(const struct cairn_gemm_fp8_args &f, const struct gemm_fi
 {
 	const int slot = stage->turn.slot;
 	const uint32_t a = stage->low + threadIdx.x / 128 * (GROUP_BYTES / 16);
-	const uint32_t b = stage->low + p.groups * (GROUP_BYTES / 16);
+	const uint32_t b = stage->low + p.rows_a * (ROW_BYTES / 16);
 
 	start_batch<n>(part, a, b);
 	start_batch<rest>(other, a, b + n * (ROW_BYTES / 16));
@@ -201,6 +204,77 @@ TILE void both_batches(const struct cairn_gemm_fp8_args &f, const struct gemm_fi
 }
 
 /*
+ * Multiplies stage i of n columns, up to 64, into part. Meanwhile adds the products of the stage before,
+ * which are in other, with their factors, and then sets the factors of this stage. scale: the lane's for this
+ * stage, then for the one AHEAD of it; before: the slot of the stage before
+ */
+template <int n, bool blocks>
+TILE void narrow_stage(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
+		       const struct mine &s, struct stage *stage, int i, struct scales *scales, float *scale,
+		       float factor[2], int *before, float *part, float *other, float *d)
+{
+	const int slot = stage->turn.slot;
+
+	if (!stage->ready)
+		ptx_mbarrier_wait(s.full + slot * 8, stage->turn.parity);
+	start_batch<n>(part, stage->low + threadIdx.x / 128 * (GROUP_BYTES / 16),
+		       stage->low + p.rows_a * (ROW_BYTES / 16));
+	advance(&stage->turn, p.slots);
+	find_stage(s, stage);
+	if (i) {
+		ptx_wgmma_wait_group<1>();
+		wgmma_keep<n / 2>(other);
+		release(s, p.pair, *before);
+		add_batch<n, blocks>(d, other, factor[0], factor[1]);
+	}
+	*before = slot;
+	if (blocks) {
+		set_factors(scales, *scale, 0);
+		factor[0] = scales->factor[0];
+		factor[1] = scales->factor[1];
+		*scale = next_scale(f, scales, i + AHEAD < p.stages);
+	}
+}
+
+/* Ends a tile of up to 64 columns: adds the products of its last stage. */
+template <int n, bool blocks>
+TILE void narrow_end(const struct gemm_fixed_plan &p, const struct mine &s, const float factor[2], int before,
+		     float *part, float *d)
+{
+	ptx_wgmma_wait_group<0>();
+	wgmma_keep<n / 2>(part);
+	release(s, p.pair, before);
+	add_batch<n, blocks>(d, part, factor[0], factor[1]);
+}
+
+/*
+ * Tiles of up to 64 columns leave registers for the products of two stages. Their stages take so few clocks
+ * that scales are loaded AHEAD stages before.
+ */
+template <int n, bool blocks>
+TILE void multiply_narrow(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_plan &p,
+			  const struct mine &s, struct stage *stage, struct scales *scales, float *d)
+{
+	float even[n / 2] = {}, odd[n / 2] = {}, factor[2], scale[AHEAD] = { scales->now, scales->then };
+	int i = 0, before = 0;
+	auto ends = [&](float *part, float *other, float *its) {
+		narrow_stage<n, blocks>(f, p, s, stage, i, scales, its, factor, &before, part, other, d);
+		if (++i < p.stages)
+			return false;
+		narrow_end<n, blocks>(p, s, factor, before, part, d);
+		return true;
+	};
+
+#pragma unroll
+	for (int then = 2; blocks && then < AHEAD; then++)
+		scale[then] = next_scale(f, scales, then < p.stages);
+	while (!ends(even, odd, &scale[0]) && !ends(odd, even, &scale[1]) && !ends(even, odd, &scale[2]) &&
+	       !ends(odd, even, &scale[3]) && !ends(even, odd, &scale[4]) && !ends(odd, even, &scale[5]) &&
+	       !ends(even, odd, &scale[6]) && !ends(odd, even, &scale[7]))
+		;
+}
+
+/*
  * d: the sums of this warpgroup's 64 rows and `width` columns. No batch crosses a block of scales: every
  * second tile of 192 columns begins in the middle of a block, with a batch of 64.
  */
@@ -216,7 +290,9 @@ TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_
 		set_factors(&scales, scales.now, 0);
 	if (blocks && rest && threadIdx.x / 128)
 		ptx_bar_sync(TURN_BARRIER, CONSUMERS);	/* begins after the first warpgroup's first batch */
-	if constexpr (width <= BATCH)
+	if constexpr (is_narrow(width))
+		multiply_narrow<width, blocks>(f, p, s, stage, &scales, d);
+	else if constexpr (width <= BATCH)
 		each_stage(p, s, stage, [&](int i) {
 			batch<n, 0, true, blocks>(f, p, s, stage, 0, i, &scales, part, d);
 		});
@@ -241,27 +317,58 @@ TILE int32_t row_of(const struct tile &t)
 	return t.row + threadIdx.x / 32 * WARP_ROWS + threadIdx.x % 32 / 4;
 }
 
-/* Scales the sums of a tile: ROWS and TENSOR. A warp loads the scales of 32 columns at a time. */
+/*
+ * ROWS and TENSOR: scales at the end of a tile. Of the columns, each lane has the scale of one, and of each
+ * 32nd from it on.
+ */
+TILE float row_scale(const struct cairn_gemm_fp8_args &f, const struct tile &t, int below)
+{
+	return __ldg(f.a_scale +
+		     (f.scale_kind == CAIRN_FP8_SCALE_TENSOR ? 0 : min(row_of(t) + below, f.m - 1)));
+}
+
+TILE float col_scale(const struct cairn_gemm_fp8_args &f, const struct tile &t, int first)
+{
+	const int32_t col = t.col + first + threadIdx.x % 32;
+
+	return __ldg(f.b_scale + (f.scale_kind == CAIRN_FP8_SCALE_TENSOR ? 0 : min(col, f.n - 1)));
+}
+
+/* Scales n sums of up to 32 columns. col: this lane's column's */
+template <int n> TILE void scale_some(float row_0, float row_8, float col, float *d)
+{
+#pragma unroll
+	for (int e = 0; e < n; e++) {
+		const float b = __shfl_sync(0xffffffffu, col, e / 4 * 8 + threadIdx.x % 4 * 2 + e % 2);
+
+		d[e] *= (e / 2 % 2 ? row_8 : row_0) * b;
+	}
+}
+
 template <int sums> TILE void scale_sums(const struct cairn_gemm_fp8_args &f, const struct tile &t, float *d)
 {
-	const bool tensor = f.scale_kind == CAIRN_FP8_SCALE_TENSOR;
-	const int32_t lane = threadIdx.x % 32;
-	float row[2];
+	const float row_0 = row_scale(f, t, 0), row_8 = row_scale(f, t, 8);
 
 #pragma unroll
-	for (int i = 0; i < 2; i++)
-		row[i] = __ldg(f.a_scale + (tensor ? 0 : min(row_of(t) + 8 * i, f.m - 1)));
-#pragma unroll
-	for (int c = 0; c < 2 * sums; c += 32) {
-		const float some = __ldg(f.b_scale + (tensor ? 0 : min(t.col + c + lane, f.n - 1)));
+	for (int c = 0; c < 2 * sums; c += 32)
+		scale_some<16>(row_0, row_8, col_scale(f, t, c), d + c / 2);
+}
 
-#pragma unroll
-		for (int e = 0; e < 16; e++) {
-			const float b = __shfl_sync(0xffffffffu, some, e / 4 * 8 + lane % 4 * 2 + e % 2);
+/* Tiles of up to 64 columns have registers to load their scales at the beginning. */
+struct narrow_scales {
+	float row_0, row_8, col[2];
+};
 
-			d[c / 2 + e] *= row[e / 2 % 2] * b;
-		}
-	}
+TILE struct narrow_scales find_narrow_scales(const struct cairn_gemm_fp8_args &f, const struct tile &t)
+{
+	return { row_scale(f, t, 0), row_scale(f, t, 8), { col_scale(f, t, 0), col_scale(f, t, 32) } };
+}
+
+template <int width> TILE void scale_narrow(const struct narrow_scales &s, float *d)
+{
+	scale_some<(width < 32 ? width : 32) / 2>(s.row_0, s.row_8, s.col[0], d);
+	if constexpr (width > 32)
+		scale_some<width / 2 - 16>(s.row_0, s.row_8, s.col[1], d + 16);
 }
 
 template <int dtype, bool blocks, int width>
@@ -280,8 +387,11 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 	/* not from s.cluster, which would spill in tiles of 192 columns */
 	for (int unit = blockIdx.x / p.pair; unit < units;) {
 		const struct tile done = t;
-		float d[width / 2] = {};
+		float d[is_narrow(width) ? 32 : width / 2] = {};
+		struct narrow_scales early = {};
 
+		if (!blocks && is_narrow(width))
+			early = find_narrow_scales(f, t);
 		multiply<blocks, width>(f, p, s, t, &stage, scales, d);
 		unit += p.clusters;
 		if (unit < units) {
@@ -289,9 +399,11 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 			if (blocks)	/* these arrive while the results are written */
 				scales = find_scales(f, t, p.stages);
 		}
-		if (!blocks)
+		if constexpr (!blocks && is_narrow(width))
+			scale_narrow<width>(early, d);
+		else if constexpr (!blocks)
 			scale_sums<width / 2>(f, done, d);
-		write_tile<dtype, width / 2>(g, maps, p, s, done, d);
+		write_tile<dtype, sizeof(d) / sizeof(*d)>(g, maps, p, s, done, d);
 	}
 	end_sends();
 }

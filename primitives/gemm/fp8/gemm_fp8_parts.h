@@ -57,15 +57,15 @@ static inline int64_t gemm_fp8_divide(struct gemm_fp8_parts *p, const struct gem
 }
 
 /*
- * Chooses one launch or two, which must be estimated to take a thirty-second less time. plan[0].clusters is 0
- * if the product has too many tiles.
+ * Chooses one launch, or above 64 rows of a two if they are estimated to take a thirty-second less time.
+ * plan[0].clusters is 0 if the product has too many tiles.
  */
 static inline struct gemm_fp8_parts gemm_fp8_choose_parts(const struct gemm_fixed_shape *s)
 {
 	struct gemm_fp8_parts best = { .n = { s->n }, .plan = { gemm_fixed_choose(s) } };
 	int64_t least;
 
-	if (!best.plan[0].clusters)
+	if (!best.plan[0].clusters || s->m <= GEMM_FIXED_GROUP_ROWS)
 		return best;
 	least = gemm_fixed_clocks(&best.plan[0], s) * 31 / 32;
 	for (int pair = 1; pair <= 2; pair++)

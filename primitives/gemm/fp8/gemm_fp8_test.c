@@ -92,17 +92,27 @@ static const struct {
 	{ 2112, 7168, 1 }, { 24576, 1536, 1 }, { 32768, 512, 1 }, { 7168, 16384, 2 }, { 4096, 7168, 2 },
 	{ 7168, 2048, 1 },
 };
-static const int prompts[] = { 1024, 2048, 4096, 8192 };
+static const int prompts[] = { 1024, 2048, 4096, 8192 }, steps[] = { 1, 16, 64 };
 static const int kinds_in_order[] = { BLOCKS, ROWS, TENSOR };
 
-#define NUM_BENCH	((int)(ARRAY_SIZE(prompts) * (3 + 2 * 4 + 5)))
+/* Steps of decoding have the layers of Llama-3-8B, each with both kinds. */
+#define NUM_PROMPTS	((int)(ARRAY_SIZE(prompts) * (3 + 2 * 4 + 5)))
+#define NUM_STEPS	((int)(ARRAY_SIZE(steps) * 4 * 2))
+#define NUM_BENCH	(NUM_PROMPTS + NUM_STEPS)
 
 static void bench_row(int i, struct row *r)
 {
 	int m = prompts[i % (int)ARRAY_SIZE(prompts)], at = i / (int)ARRAY_SIZE(prompts), layer = 0;
 
-	for (; at >= layers[layer].kinds; layer++)
-		at -= layers[layer].kinds;
+	if (i >= NUM_PROMPTS) {
+		i -= NUM_PROMPTS;
+		m = steps[i % (int)ARRAY_SIZE(steps)];
+		layer = i / (int)ARRAY_SIZE(steps) % 4;
+		at = i / (int)ARRAY_SIZE(steps) / 4;
+	} else {
+		for (; at >= layers[layer].kinds; layer++)
+			at -= layers[layer].kinds;
+	}
 	*r = (struct row){ m, layers[layer].n, layers[layer].k, kinds_in_order[at], .dtype = CAIRN_BF16,
 			   .out_dtype = CAIRN_BF16, .bench = 1, .device_only = 1 };
 }
@@ -161,7 +171,7 @@ static void long_row(int i, struct row *r)
 #define FIRST_PAIR	NUM_NAMED
 #define FIRST_RANGE	(FIRST_PAIR + NUM_PAIRS)
 #define FIRST_BENCH	(FIRST_RANGE + 14)
-#define FIRST_WIDE	(FIRST_BENCH + 64)
+#define FIRST_WIDE	(FIRST_BENCH + 88)
 #define FIRST_ENDS	(FIRST_WIDE + 5)
 #define NUM_ENDS	101
 #define FIRST_LONG	(FIRST_ENDS + NUM_ENDS)
@@ -520,7 +530,7 @@ static void counts(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(layers); i++)
 		kinds += layers[i].kinds;
 	EXPECT(t, ARRAY_SIZE(named) == NUM_NAMED);
-	EXPECT(t, NUM_BENCH == kinds * (int)ARRAY_SIZE(prompts));
+	EXPECT(t, NUM_PROMPTS == kinds * (int)ARRAY_SIZE(prompts));
 	EXPECT(t, FIRST_RANGE + NUM_RANGES == FIRST_BENCH && FIRST_BENCH + NUM_BENCH == FIRST_WIDE);
 	EXPECT(t, FIRST_WIDE + ARRAY_SIZE(wide) == FIRST_ENDS);
 	cairn_pairs_check(t, &pairs, NUM_PAIRS);
@@ -531,7 +541,8 @@ static void counts(struct cairn_test *t)
 /* Marks the columns of a part, which begins at column `first`. */
 static void mark(struct cairn_test *t, unsigned char *seen, const struct gemm_fixed_plan *p, int first, int n)
 {
-	EXPECT(t, p->clusters >= 1 && p->width % (CAIRN_FP8_BLOCK / 2) == 0);
+	EXPECT(t, p->clusters >= 1);
+	EXPECT(t, p->width % (CAIRN_FP8_BLOCK / 2) == 0 || CAIRN_FP8_BLOCK % p->width == 0);
 	EXPECT(t, first % CAIRN_FP8_BLOCK == 0 && p->cols == (n + p->width - 1) / p->width);
 	for (int j = 0; j < n; j++)
 		seen[first + j]++;
@@ -546,10 +557,12 @@ static void parts_are_whole(struct cairn_test *t)
 	int divided = 0, narrow = 0;
 
 	for (size_t i = 0; i < ARRAY_SIZE(ms) * ARRAY_SIZE(ns) * ARRAY_SIZE(sms); i++) {
+		const int m = ms[i % ARRAY_SIZE(ms)], multiple = CAIRN_FP8_BLOCK / 2;
 		const struct gemm_fixed_shape s = {
-			.m = ms[i % ARRAY_SIZE(ms)], .n = ns[i / ARRAY_SIZE(ms) % ARRAY_SIZE(ns)], .k = 3584,
-			.sms = sms[i / ARRAY_SIZE(ms) / ARRAY_SIZE(ns)], .multiple = CAIRN_FP8_BLOCK / 2,
-			.batch = CAIRN_FP8_BLOCK, .pairs = 66,
+			.m = m, .n = ns[i / ARRAY_SIZE(ms) % ARRAY_SIZE(ns)], .k = 3584,
+			.sms = sms[i / ARRAY_SIZE(ms) / ARRAY_SIZE(ns)], .multiple = multiple,
+			.least = m > GEMM_FIXED_GROUP_ROWS ? multiple : 16, .batch = CAIRN_FP8_BLOCK,
+			.pairs = 66,
 		};
 		const struct gemm_fp8_parts p = gemm_fp8_choose_parts(&s);
 		int bad = 0;
@@ -585,7 +598,8 @@ static void parts_of_prompts(struct cairn_test *t)
 	for (size_t i = 0; i < ARRAY_SIZE(is); i++) {
 		const struct gemm_fixed_shape s = {
 			.m = is[i].m, .n = is[i].n, .k = is[i].k / 2, .sms = 132, .pairs = 66,
-			.multiple = CAIRN_FP8_BLOCK / 2, .batch = CAIRN_FP8_BLOCK,
+			.multiple = CAIRN_FP8_BLOCK / 2, .least = CAIRN_FP8_BLOCK / 2,
+			.batch = CAIRN_FP8_BLOCK,
 		};
 		const struct gemm_fp8_parts p = gemm_fp8_choose_parts(&s);
 
@@ -597,7 +611,8 @@ static void parts_of_prompts(struct cairn_test *t)
 static void too_many_tiles(struct cairn_test *t)
 {
 	const struct gemm_fixed_shape s = { .m = 0x7fffff00, .n = 0x7fffff00, .k = 8, .sms = 132, .pairs = 66,
-					    .multiple = CAIRN_FP8_BLOCK / 2, .batch = CAIRN_FP8_BLOCK };
+					    .multiple = CAIRN_FP8_BLOCK / 2, .least = CAIRN_FP8_BLOCK / 2,
+					    .batch = CAIRN_FP8_BLOCK };
 
 	EXPECT(t, gemm_fp8_choose_parts(&s).plan[0].clusters == 0);
 }
