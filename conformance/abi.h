@@ -76,7 +76,7 @@
 #include "primitives/gemm/fp8/gemm_fp8.h"
 #include "primitives/gemm/gated/gemm_gated.h"
 #include "primitives/gemm/gemm.h"
-#include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 #include "primitives/gemm/w4/gemm_w4.h"
 #include "primitives/gemm/lora/lora.h"
 #include "primitives/logits/logprobs.h"

@@ -102,7 +102,8 @@ GEMM_FIXED_PLAN void gemm_fixed_unit(const struct gemm_fixed_plan *p, int32_t at
 /* The call as far as the plan needs it; sms: those that it may use. */
 struct gemm_fixed_shape {
 	int32_t m, n, k, sms;
-	int32_t multiple, least;	/* widths are multiples, or halves and so on down to the least */
+	/* Widths are multiples of `multiple`, and its half, a quarter and so on if not below `least`. */
+	int32_t multiple, least;
 	int32_t batch;			/* rows of b that a product has at most: 256, 128 in gemm_fp8 */
 	int32_t pairs;			/* clusters of two CTAs that the device holds at once */
 };
@@ -131,10 +132,9 @@ static inline int64_t gemm_fixed_few_clocks(const struct gemm_fixed_plan *p, con
 	const int64_t work = rounds * p->stages * gemm_fixed_lone_stage(p->width, s->batch) +
 			     (rounds - 1) * 4 * p->width;
 	const int64_t memory = (int64_t)p->cols * p->width * p->stages * GEMM_FIXED_STAGE_K * 2 / 2560;
+	const int64_t both = work > memory ? work + memory / 4 : memory + work / 4;
 
-	const int64_t overlap = work > memory ? work + memory / 4 : memory + work / 4;
-
-	return overlap + 12 * p->width + (2 * p->clusters > s->sms ? 9500 : 5200);
+	return both + 12 * p->width + (2 * p->clusters > s->sms ? 9500 : 5200);
 }
 
 /*
@@ -157,9 +157,8 @@ static inline int64_t gemm_fixed_clocks(const struct gemm_fixed_plan *p, const s
 	const int64_t stage = (longer > shared ? longer : shared) + fetch / 8;
 	const int64_t rounds = gemm_fixed_div_up((int64_t)p->rows * p->cols, p->clusters);
 
-	if (p->groups == 1)
-		return gemm_fixed_few_clocks(p, s);
-	return 1500 + rounds * (p->stages * stage + 4 * p->width);
+	return p->groups == 1 ? gemm_fixed_few_clocks(p, s) :
+	       1500 + rounds * (p->stages * stage + 4 * p->width);
 }
 
 /* Completes a plan whose width, groups and pair are set. Returns the units, or 0 if they are too many. */

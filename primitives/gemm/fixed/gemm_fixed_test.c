@@ -516,6 +516,26 @@ static void plan_of_prompts(struct cairn_test *t)
 	}
 }
 
+/* With few rows, at least 60 SMs read the weights of Llama-3-8B, and a ring has room for 64 KiB of them. */
+static void plan_of_steps(struct cairn_test *t)
+{
+	static const int ms[] = { 1, 16, 64 };
+
+	for (size_t i = 0; i < ARRAY_SIZE(llama) * ARRAY_SIZE(ms); i++) {
+		const int l = (int)(i / ARRAY_SIZE(ms)), multiple = llama[l].silu ? 32 : 16;
+		const struct gemm_fixed_shape s = {
+			.m = ms[i % ARRAY_SIZE(ms)], .n = llama[l].n, .k = llama[l].k, .sms = 132,
+			.multiple = multiple, .least = multiple, .pairs = 66, .batch = GEMM_FIXED_MOST_WIDTH,
+		};
+		const struct gemm_fixed_plan p = gemm_fixed_choose(&s);
+		const int bytes = p.slots * p.width * GEMM_FIXED_STAGE_K * 2;
+
+		if (!EXPECT(t, p.groups == 1 && p.clusters >= 60 && bytes >= 64 * 1024))
+			cairn_note(t, "m %d, n %d, k %d: width %d, %d clusters, %d slots", s.m, s.n, s.k,
+				   p.width, p.clusters, p.slots);
+	}
+}
+
 static void too_many_tiles(struct cairn_test *t)
 {
 	const struct gemm_fixed_shape s = { .m = 0x7fffff00, .n = 0x7fffff00, .k = 8, .sms = 132,
@@ -541,6 +561,7 @@ static const struct cairn_unit units[] = {
 	{ "plan_is_complete", plan_is_complete },
 	{ "plan_of_bands", plan_of_bands },
 	{ "plan_of_prompts", plan_of_prompts },
+	{ "plan_of_steps", plan_of_steps },
 	{ "too_many_tiles", too_many_tiles },
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 /* gemm_fp8w - argument checks shared by all of our tables */
-#include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 
 #include "primitives/base/args.h"
 #include "primitives/base/dtype.h"

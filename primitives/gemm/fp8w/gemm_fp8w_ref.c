@@ -9,7 +9,7 @@
  * subnormals, which scales of the usual size reach in f16. b s then also counts as at least the smallest
  * normal number.
  */
-#include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 
 #include "primitives/base/dtype.h"
 #include "primitives/base/error.h"

@@ -4,9 +4,9 @@
 #include <stdlib.h>
 
 #include "conformance/harness.h"
-#include "primitives/base/fp8.h"
-#include "primitives/gemm/gemm_fp8w.h"
 #include "primitives/base/cut_off.h"
+#include "primitives/base/fp8.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 
 #define BENT(family, defect) \
 	static int family##_##defect(const struct cairn_##family##_args *a, void *stream) \

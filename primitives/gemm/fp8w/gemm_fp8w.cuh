@@ -3,7 +3,7 @@
 #ifndef CAIRN_GEMM_FP8W_CUH
 #define CAIRN_GEMM_FP8W_CUH
 
-#include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 
 /* For m >= 9; cairn_gemm_fp8w_tile_workspace() returns the bytes of workspace it needs. */
 extern "C" int cairn_gemm_fp8w_tile(const struct cairn_gemm_fp8w_args *g, void *stream);

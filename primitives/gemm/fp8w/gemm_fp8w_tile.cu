@@ -36,7 +36,7 @@
  * Figures and optimisation history: NOTES.md.
  */
 #include "primitives/base/tensor_map.h"
-#include "primitives/gemm/gemm_fp8w.cuh"
+#include "primitives/gemm/fp8w/gemm_fp8w.cuh"
 #include "primitives/gemm/gemm_shape.h"
 #include "primitives/ptx/elect.cuh"
 #include "primitives/ptx/fp8.cuh"

@@ -11,7 +11,7 @@
 #include "primitives/base/error.h"
 #include "primitives/base/fp8.h"
 #include "primitives/base/wide.h"
-#include "primitives/gemm/gemm_fp8w.h"
+#include "primitives/gemm/fp8w/gemm_fp8w.h"
 
 #define LANES	8
 #define ROWS	16	/* rows of a at a time */
