@@ -9,8 +9,8 @@
  *   any        any          cuBLASLt. If it is missing or rejects the shape, gemm_plain_kernel, which is
  *                           slow. That also computes products of odd n with bias: see rounds_twice().
  */
-#include "primitives/gemm/gemm_skinny.cuh"
 #include "primitives/gemm/gemm_lt.h"
+#include "primitives/gemm/gemm_skinny.cuh"
 
 /* ---- any shape, slowly ---- */
 

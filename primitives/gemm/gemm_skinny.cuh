@@ -267,10 +267,11 @@ SKINNY void skinny_unit(const struct cairn_gemm_args &g, const form &f, const we
 }
 
 /*
- * Workers have left their sums of a batch, and wait until all have and the adders have added those before,
- * whose buffers are filled next. Adders wait for the workers first: else a worker could arrive twice where an
- * adder has not yet. One barrier of all threads would do, but synccheck reports one that threads reach from
- * two places; one loop for workers and adders, with one such place, was 2% slower.
+ * A worker that has left its sums of a batch waits until all workers have left theirs, and until the adders
+ * have added those of the batch before, whose buffers are filled next. Adders first wait for the workers,
+ * then arrive: else a worker could arrive a second time at a barrier that an adder has not reached once.
+ * One barrier of all threads would do, but synccheck reports a barrier at which threads wait in two places,
+ * and one loop for workers and adders, with one such place, was 2% slower.
  */
 template <class form> SKINNY void skinny_workers_meet(void)
 {

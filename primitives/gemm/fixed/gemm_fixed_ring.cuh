@@ -5,12 +5,12 @@
  * Warps: up to two warpgroups multiply, each 64 rows of a by the whole width of the tile, and write their
  * results; a thread of the third fetches by TMA. It runs ahead as far as the ring allows, into the next
  * tile too, so that stages arrive while results are written. With up to 64 rows of a only one warpgroup
- * multiplies, and four threads take stages in turn: one starts a copy in about 120 clocks, and stages are
- * small.
+ * multiplies, and four threads take stages in turn, because stages are small and a thread needs about 120
+ * clocks to start a copy.
  *
  * A stage is 128 bytes of each row: 64 elements of 16 bits, or 128 of 8 bits, which count here as 64 pairs.
- * With up to 64 rows of a it has room only for these, in eights. wgmma then takes as the other rows of a what
- * lies behind, whatever it is: their results are not written.
+ * With up to 64 rows of a, a stage has room only for these, rounded up to eight. wgmma then takes what lies
+ * behind them as the other rows of a. Whatever that is, the results of those rows are not written.
  *
  * Pairs. The two CTAs of a cluster have tiles one below the other. Each fetches its rows of a and one half of
  * the rows of b, which it multicasts to both. A slot is therefore free when the consumers of both CTAs have
@@ -137,7 +137,7 @@ TILE void fetch_a(const struct maps &maps, const struct mine &s, const struct ti
 }
 
 /*
- * Producer nth of so many, which take the stages of all tiles in turn. b does not depend on the preceding
+ * Runs in producer `nth`; producers take the stages of all tiles in turn. b does not depend on the preceding
  * kernel: the first stages get b before that kernel has ended, then a.
  */
 TILE void fetch(const struct cairn_gemm_fixed_args &g, const struct maps &maps,

@@ -317,16 +317,14 @@ TILE int32_t row_of(const struct tile &t)
 	return t.row + threadIdx.x / 32 * WARP_ROWS + threadIdx.x % 32 / 4;
 }
 
-/*
- * ROWS and TENSOR: scales at the end of a tile. Of the columns, each lane has the scale of one, and of each
- * 32nd from it on.
- */
+/* ROWS and TENSOR, whose scales are applied at the end of a tile: the scale of this thread's row 0 or 8 */
 TILE float row_scale(const struct cairn_gemm_fp8_args &f, const struct tile &t, int below)
 {
 	return __ldg(f.a_scale +
 		     (f.scale_kind == CAIRN_FP8_SCALE_TENSOR ? 0 : min(row_of(t) + below, f.m - 1)));
 }
 
+/* Likewise the scale of one of the 32 columns from `first` on, another one in each lane */
 TILE float col_scale(const struct cairn_gemm_fp8_args &f, const struct tile &t, int first)
 {
 	const int32_t col = t.col + first + threadIdx.x % 32;
@@ -334,7 +332,7 @@ TILE float col_scale(const struct cairn_gemm_fp8_args &f, const struct tile &t, 
 	return __ldg(f.b_scale + (f.scale_kind == CAIRN_FP8_SCALE_TENSOR ? 0 : min(col, f.n - 1)));
 }
 
-/* Scales n sums of up to 32 columns. col: this lane's column's */
+/* Scales n sums of up to 32 columns. col: the scale of this lane's column */
 template <int n> TILE void scale_some(float row_0, float row_8, float col, float *d)
 {
 #pragma unroll

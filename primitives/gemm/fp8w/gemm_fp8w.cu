@@ -11,8 +11,8 @@
  * Figures: NOTES.md.
  */
 #include "primitives/base/dtype.h"
-#include "primitives/gemm/gemm_skinny.cuh"
 #include "primitives/gemm/fp8w/gemm_fp8w.cuh"
+#include "primitives/gemm/gemm_skinny.cuh"
 #include "primitives/ptx/fp8.cuh"
 
 #define TILE_M		512

@@ -5,9 +5,9 @@
  * Floor: reading b once, as gemm. What it saves is a launch, 2 to 4 us: ../NOTES.md.
  */
 #include "primitives/base/error.h"
+#include "primitives/gemm/gated/gemm_gated.h"
 #include "primitives/gemm/gemm_skinny.cuh"
 #include "primitives/gemm/gemm_tile.cuh"
-#include "primitives/gemm/gated/gemm_gated.h"
 #include "primitives/rows/act_mul.cuh"
 
 struct gated {
