@@ -2,8 +2,9 @@
 /*
  * gemm_form - forms of the product for few rows: which rows of b belong together, and what becomes of sums
  *
- * The kernels of gemm_skinny.cuh and gemm_tile.cuh take b in units of 16 rows. A form is a struct that is
- * passed to a kernel by value and has these members; g are the arguments of the product:
+ * The kernels of gemm_skinny.cuh and gemm_tile.cuh take b in units of 16 rows. Its elements have 16 bits; for
+ * gemm_skinny.cuh, gemm_weight.cuh has others. A form is a struct that is passed to a kernel by value and has
+ * these members; g are the arguments of the product:
  *
  *	paired		the last eight rows of a unit are partners of the first eight, and results come of two
  *			sums; else each sum gives a result

@@ -108,7 +108,7 @@ struct gemm_fixed_shape {
 	int32_t pairs;			/* clusters of two CTAs that the device holds at once */
 };
 
-/* Returns the clocks that a warpgroup takes for a stage if no other one multiplies, as measured. */
+/* Returns the clocks that a warpgroup takes for a stage if no other one multiplies, measured on an H200. */
 static inline int64_t gemm_fixed_lone_stage(int32_t width, int32_t batch)
 {
 	const int64_t fetch = width * GEMM_FIXED_STAGE_K * 2 / 40;
@@ -122,7 +122,7 @@ static inline int64_t gemm_fixed_lone_stage(int32_t width, int32_t batch)
 }
 
 /*
- * Estimates the clocks of a call with up to 64 rows of a. Memory delivers b at 2560 bytes a clock; a quarter
+ * Estimates the clocks of a call with up to 64 rows of a. An H200 delivers b at 2560 bytes a clock; a quarter
  * of the shorter of work and memory is not overlapped by the longer. If at most half of the SMs have a tile,
  * the next kernel begins to fetch its b on the others.
  */

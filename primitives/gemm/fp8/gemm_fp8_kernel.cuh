@@ -29,7 +29,7 @@
 #define BATCH		CAIRN_FP8_BLOCK		/* rows of b that a batch multiplies */
 #define TURN_BARRIER	1			/* number 0 is __syncthreads() */
 #define AHEAD		8			/* stages */
-#define is_narrow(width)	((width) <= BATCH / 2)
+#define IS_NARROW(width)	((width) <= BATCH / 2)
 
 /*
  * The scales of blocks. Each lane has one of the scales that its warp needs for a stage: lanes 0 to 15 those
@@ -290,7 +290,7 @@ TILE void multiply(const struct cairn_gemm_fp8_args &f, const struct gemm_fixed_
 		set_factors(&scales, scales.now, 0);
 	if (blocks && rest && threadIdx.x / 128)
 		ptx_bar_sync(TURN_BARRIER, CONSUMERS);	/* begins after the first warpgroup's first batch */
-	if constexpr (is_narrow(width))
+	if constexpr (IS_NARROW(width))
 		multiply_narrow<width, blocks>(f, p, s, stage, &scales, d);
 	else if constexpr (width <= BATCH)
 		each_stage(p, s, stage, [&](int i) {
@@ -385,10 +385,10 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 	/* not from s.cluster, which would spill in tiles of 192 columns */
 	for (int unit = blockIdx.x / p.pair; unit < units;) {
 		const struct tile done = t;
-		float d[is_narrow(width) ? 32 : width / 2] = {};
+		float d[IS_NARROW(width) ? 32 : width / 2] = {};
 		struct narrow_scales early = {};
 
-		if (!blocks && is_narrow(width))
+		if (!blocks && IS_NARROW(width))
 			early = find_narrow_scales(f, t);
 		multiply<blocks, width>(f, p, s, t, &stage, scales, d);
 		unit += p.clusters;
@@ -397,7 +397,7 @@ TILE void consume(const struct cairn_gemm_fp8_args &f, const struct cairn_gemm_f
 			if (blocks)	/* these arrive while the results are written */
 				scales = find_scales(f, t, p.stages);
 		}
-		if constexpr (!blocks && is_narrow(width))
+		if constexpr (!blocks && IS_NARROW(width))
 			scale_narrow<width>(early, d);
 		else if constexpr (!blocks)
 			scale_sums<width / 2>(f, done, d);
